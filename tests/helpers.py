@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Event, Observer, Purgatory, TimerTask
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, TimerTask
 from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
 
@@ -15,8 +16,10 @@ __all__ = [
     "Doing",
     "Op",
     "Recorder",
+    "Same",
     "Task",
     "check",
+    "completed",
     "during",
     "ends_in_time_out",
     "futures",
@@ -25,6 +28,7 @@ __all__ = [
     "park_in_tasks",
     "park_named",
     "turns_until",
+    "waiting",
 ]
 
 
@@ -90,6 +94,16 @@ class Task(TimerTask):
 
     def run(self) -> None:
         self.log.append(self.name)
+
+
+@dataclass(frozen=True)
+class Same:
+    """A key of its own class, with the hash of another key, and so in the same shard."""
+
+    other: Any
+
+    def __hash__(self) -> int:
+        return hash(self.other)
 
 
 class Recorder:
@@ -167,6 +181,19 @@ def park(purgatory: Any, *keys: Hashable, **arguments: Any) -> Op:
 def park_named(purgatory: Purgatory[Op], name: str, *keys: Hashable, **arguments: Any) -> Op:
     """Return an operation with this name that waits on the keys, or on "key"."""
     return park(purgatory, *(keys or ["key"]), name=name, **arguments)
+
+
+def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[Op]:
+    """Return this number of operations that wait on the key and can complete."""
+    operations = [park(room, key, name=str(index), **arguments) for index in range(number)]
+    for operation in operations:
+        operation.ready = True
+    return operations
+
+
+def completed(operations: list[Op]) -> list[int]:
+    """Return the indexes of the operations that have completed."""
+    return [index for index, operation in enumerate(operations) if operation.outcome is Outcome.COMPLETED]
 
 
 async def park_in_tasks(purgatory: Purgatory[Op], clock: VirtualClock, *operations: Op) -> list["asyncio.Task[Any]"]:

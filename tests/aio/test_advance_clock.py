@@ -2,12 +2,9 @@
 
 import asyncio
 
-import pytest
-
 from purgatory import SystemTimer
-from purgatory.core.timer.base_timer import BaseTimer
-from purgatory.testing import ManualClock, VirtualClock
-from tests.helpers import Boom, Task
+from purgatory.testing import VirtualClock
+from tests.helpers import Task
 
 
 async def test_it_runs_due_tasks_and_returns_their_number(clock: VirtualClock) -> None:
@@ -104,19 +101,3 @@ async def test_advance_clock_starts_no_reaper(clock: VirtualClock) -> None:
     await clock.advance(0.005)
     assert await call == 1
     assert not timer.running
-
-
-def test_without_an_error_handler_expire_due_raises_the_error_of_a_task() -> None:
-    """A bare BaseTimer has no handler, so the caller of ``expire_due`` gets the error of a task."""
-    clock = ManualClock(1_000_000)
-    timer = BaseTimer(1, 20, clock)
-
-    def fail() -> None:
-        raise Boom
-
-    timer.call_later(0, fail)
-    timer.add(task := Task(0, []))
-    with pytest.raises(Boom):
-        timer.expire_due(clock.time_ms)
-    assert timer.expire_due(clock.time_ms) == 1
-    assert task.log == [0]

@@ -1,15 +1,12 @@
-"""``check_all``, ``keys`` and ``is_watched``: they cover every watched key and do not block the loop."""
+"""``check_all`` covers every watched key and does not block the loop."""
 
 import asyncio
-import weakref
-from collections.abc import Iterator
 
 import pytest
 
 from purgatory import Purgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check, park, turns_until
-from tests.sansio import QuietPurgatory
 
 
 async def test_every_watcher_is_tried_once(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
@@ -108,62 +105,3 @@ def test_without_a_loop_it_raises_and_schedules_nothing() -> None:
     with pytest.raises(RuntimeError):
         purgatory.check_all()
     assert not purgatory._soon
-
-
-# The keys
-
-
-def test_keys_and_is_watched_agree(room: QuietPurgatory) -> None:
-    """A key is listed once, from the arrival of its first watcher until its last one leaves."""
-    assert list(room.keys()) == []
-    assert not room.is_watched("a")
-    first, second = park(room, "a", "b"), park(room, "a")
-    ranked = Op()
-    room.try_complete_else_watch(ranked, {"log": 5, "a": 7})
-    assert sorted(map(str, room.keys())) == ["a", "b", "log"]
-    first.cancel()
-    assert not room.is_watched("b")
-    assert room.is_watched("a")
-    second.cancel()
-    assert room.is_watched("a")
-    ranked.cancel()
-    assert list(room.keys()) == []
-    assert not room.is_watched("a")
-
-
-def test_keys_come_and_go_during_the_iteration(room: QuietPurgatory) -> None:
-    """Keys that are watched during the whole iteration are returned exactly once, and others at most once."""
-    stay = [park(room, ("stay", number)) for number in range(1000)]
-    go = [park(room, ("go", number)) for number in range(1000)]
-    found = []
-    for number, key in enumerate(room.keys()):
-        found.append(key)
-        if number < 500:
-            go[number].cancel()
-            park(room, ("new", number))
-    assert len(set(found)) == len(found)
-    assert {("stay", number) for number in range(1000)} <= set(found)
-    assert {kind for kind, _ in set(found)} <= {"stay", "go", "new"}  # type: ignore[misc]
-    assert all(operation.keys for operation in stay)
-
-
-def test_keys_can_be_completed_during_the_iteration(room: QuietPurgatory) -> None:
-    """The iteration allows its caller to complete the operations on each key it returns."""
-    waiting = [park(room, number) for number in range(1000)]
-    for operation in waiting:
-        operation.ready = True
-    assert sum(room.check_and_complete(key) for key in room.keys()) == 1000  # noqa: SIM118
-    room._check()
-    assert len(room) == 0
-
-
-def test_an_iteration_that_is_left_keeps_no_operation_alive(room: QuietPurgatory, no_gc: None) -> None:
-    """An abandoned iteration holds only the keys of one shard, and no watchers."""
-    operation = park(room, "a")
-    alive = weakref.ref(operation)
-    keys: Iterator[object] = room.keys()
-    assert next(keys) == "a"
-    operation.cancel()
-    del operation
-    assert alive() is None
-    assert list(keys) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from purgatory import Event, Observer, Outcome, Purgatory
 from purgatory.testing import ManualClock, VirtualClock
-from tests.helpers import Boom, Op, check, park
+from tests.helpers import Boom, Op, check, completed, park, waiting
 from tests.sansio import QuietPurgatory, RecordingHooks, make_purgatory
 
 
@@ -68,19 +68,6 @@ async def test_a_check_within_the_first_try_is_queued(purgatory: Purgatory[Op]) 
 
 
 # ``check_and_complete(key, limit=n)``: complete at most the first n operations that can complete
-
-
-def waiting(room: Any, number: int, key: str = "key", **arguments: Any) -> list[Op]:
-    """Return this number of operations that wait on the key and can complete."""
-    operations = [park(room, key, name=str(index), **arguments) for index in range(number)]
-    for operation in operations:
-        operation.ready = True
-    return operations
-
-
-def completed(operations: list[Op]) -> list[int]:
-    """Return the operations that have completed."""
-    return [index for index, operation in enumerate(operations) if operation.outcome is Outcome.COMPLETED]
 
 
 def test_it_stops_after_so_many_completions_first_come_first(room: QuietPurgatory) -> None:
@@ -383,85 +370,3 @@ def test_a_check_that_is_put_off_keeps_its_value_and_its_limit(limit: int | None
     with pytest.raises(KeyboardInterrupt):
         room.check_and_complete("begin")
     assert postponed == [("key", 7, left)]
-
-
-def test_more_thresholds_than_are_looked_up_in_the_heap(room: QuietPurgatory) -> None:
-    """If most thresholds are reached, the check skips the others."""
-    operations = [Op(name=str(number)) for number in range(500)]
-    for number, operation in enumerate(operations):
-        room.try_complete_else_watch(operation, {"key": 10 if number % 10 == 0 else 1})
-        operation.calls.clear()
-    operations[10].ready = operations[251].ready = operations[252].ready = True
-    assert room.check_and_complete("key", 5, limit=1) == 1
-    assert completed(operations) == [251]
-    assert [number for number, operation in enumerate(operations) if operation.calls] == [
-        number for number in range(252) if number % 10
-    ]
-    room._check()
-
-
-# Operations that every check tries
-
-
-def listening(room: QuietPurgatory, key: Any, **arguments: Any) -> Op:
-    """An operation that every check of the key tries, and that never completes."""
-    operation = Op(**arguments)
-    room.try_complete_else_watch(operation, [key])
-    operation.calls.clear()
-    room._core.listen(operation, key)
-    return operation
-
-
-def test_a_limited_check_tries_the_listeners_of_its_own_key(room: QuietPurgatory) -> None:
-    """The check does not try listeners of other keys."""
-    waiting(room, 2)
-    mine, other = listening(room, "key"), listening(room, "other")
-    assert room.check_and_complete("key", limit=1) == 1
-    assert mine.calls
-    assert not other.calls
-    waiting(room, 1, "third")
-    assert room.check_and_complete("third", limit=1) == 1
-    assert not other.calls
-
-
-def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> None:
-    """A listener that another one ends is not tried, because its operation has left the key."""
-    waiting(room, 1)
-    first = listening(room, "key")
-    second = listening(room, "key")
-    first._on_try = lambda _: second.cancel()
-    assert room.check_and_complete("key", limit=1) == 1
-    assert second.calls == []
-
-
-def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> None:
-    """If a key has changed its hash, its listener is removed nevertheless; only the key's entry remains."""
-
-    class Changing:
-        value = 1
-
-        def __hash__(self) -> int:
-            return self.value
-
-    key = Changing()
-    operation = Op()
-    room.try_complete_else_watch(operation, [key])
-    listeners = room._core.listen(operation, key)
-    key.value = 2
-    room._core.unlisten(operation, key, listeners)
-    assert operation.outcome is Outcome.PENDING
-    key.value = 1
-    assert room._core._listeners == {key: {}}
-
-
-def test_a_reached_threshold_behind_an_operation_that_has_ended_is_tried(room: QuietPurgatory) -> None:
-    """An operation that a callback ends during the check is skipped, and the one behind it is not."""
-    operations = [Op(10, name=str(number)) for number in range(4)]
-    for operation in operations:
-        room.try_complete_else_watch(operation, {"key": 1})
-        operation.ready = True
-    operations[0]._on_complete = lambda _: operations[1].cancel()
-    assert room.check_and_complete("key", 1, limit=2) == 2
-    assert completed(operations) == [0, 2]
-    assert operations[1].outcome is Outcome.CANCELLED
-    room._check()

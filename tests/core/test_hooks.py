@@ -1,7 +1,5 @@
 """The hooks of the core: without an event loop, an error is raised instead of reported."""
 
-from typing import Any
-
 import pytest
 
 from purgatory import Outcome
@@ -23,27 +21,6 @@ def test_without_an_owner_errors_are_raised() -> None:
         hooks.report_key(Boom(), "key")
     hooks.check_later("key", None, None)
     hooks.emptied()
-
-
-def test_a_callback_that_raises_when_its_operation_has_ended_is_reported_with_it() -> None:
-    """The operation keeps its outcome, and the hook gets the error together with the operation."""
-    reported: list[tuple[BaseException, object]] = []
-
-    class Recording(Hooks):
-        def report(self, error: BaseException, operation: Any) -> None:
-            reported.append((error, operation))
-
-    def fail() -> None:
-        raise boom
-
-    boom = Boom()
-    room = BasePurgatory("test", BaseTimer(1, 20, ManualClock(0)), hooks=Recording())
-    operation = park(room, "key")
-    room._core.call_when_ended(operation, fail)
-    assert operation.cancel()
-    assert operation.outcome is Outcome.CANCELLED
-    assert reported == [(boom, operation)]
-    room._check()
 
 
 def test_a_purgatory_without_hooks_raises_what_it_would_report() -> None:

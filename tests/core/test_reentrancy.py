@@ -168,27 +168,6 @@ async def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(
         assert [op.calls for op in arrived] == [["try", "try"]] * 3
 
 
-async def test_on_expiration_may_check_park_and_withdraw(clock: VirtualClock) -> None:
-    """``on_expiration`` runs after the operation has ended, and may check, park and withdraw."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        other = Op(None)
-        third = Op(None)
-
-        def act(op: Op) -> None:
-            assert op.outcome is Outcome.EXPIRED
-            purgatory.check_and_complete("a")
-            purgatory.try_complete_else_watch(third, ["a"])
-            assert not op.cancel()
-
-        op = Op(1, on_expiration=act)
-        for waiting in (op, other):
-            purgatory.try_complete_else_watch(waiting, ["a"])
-        other.ready = True
-        await clock.advance(1)
-        assert other.outcome is Outcome.COMPLETED
-        check(purgatory, parked=1, completed=1, expired=1)
-
-
 async def test_an_operation_whose_first_try_closes_the_purgatory_is_refused(clock: VirtualClock) -> None:
     """The caller gets PurgatoryClosed, and the operation is still PENDING."""
     timer = SystemTimer(clock=clock)

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory, PurgatoryError
-from purgatory.core.operation.operation import new_future
-from purgatory.core.timer.event_loop import event_loop
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -29,30 +27,6 @@ async def test_every_awaiter_gets_the_result(clock: VirtualClock) -> None:
         assert await asyncio.gather(*tasks) == ["answer"] * 40
         assert await op == "answer"
         assert op.completions == 1
-
-
-@pytest.mark.parametrize("raises", [False, True])
-async def test_a_task_that_awaits_during_on_complete_gets_the_result(clock: VirtualClock, raises: bool) -> None:
-    """An eager task that ``on_complete`` starts awaits the operation before it has a result."""
-    waiters: list[asyncio.Future[Any]] = []
-
-    def look(op: Op) -> str:
-        waiters.append(next(op.__await__()))
-        with pytest.raises(PurgatoryError, match="no result yet"):
-            op.result()
-        if raises:
-            raise Boom
-        return "answer"
-
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(10, on_complete=look)
-        purgatory.try_complete_else_watch(op, ["key"])
-        await clock.advance(10)
-        (waiter,) = waiters
-        if raises:
-            assert isinstance(waiter.exception(), Boom)
-        else:
-            assert waiter.result() == op.result() == "answer"
 
 
 async def test_awaiters_get_the_failure(clock: VirtualClock) -> None:
@@ -138,23 +112,6 @@ async def test_the_traceback_of_a_shared_error_does_not_grow(purgatory: Purgator
     assert {tuple(await task) for task in tasks} == {tuple(late)}
 
 
-async def test_a_traceback_that_was_dropped_stays_dropped(purgatory: Purgatory[Op]) -> None:
-    """A traceback that the user removes from the exception is not restored."""
-
-    def boom(_: Op) -> None:
-        raise error
-
-    error = Boom()
-    op = Op(on_complete=boom)
-    with pytest.raises(Boom):
-        op.force_complete()
-    assert "boom" in _entries(error)
-    error.__traceback__ = None
-    with pytest.raises(Boom):
-        op.result()
-    assert "boom" not in _entries(error)
-
-
 async def test_a_stop_iteration_is_wrapped_in_a_purgatory_error(clock: VirtualClock) -> None:
     """A future cannot carry StopIteration, so awaiters get a PurgatoryError with that cause."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
@@ -205,33 +162,6 @@ async def test_cancelled_awaiters_are_dropped(clock: VirtualClock) -> None:
         assert len(op._awaiters) < 20
 
 
-# The loop
-
-
-def test_awaiting_needs_a_loop() -> None:
-    """Without a running event loop awaiting is a RuntimeError, not a hang."""
-    with pytest.raises(RuntimeError):
-        Op(1).__await__()
-
-
-async def test_futures_belong_to_the_loop_that_the_core_is_told_of() -> None:
-    """Importing the package sets asyncio's function."""
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    def running_loop() -> asyncio.AbstractEventLoop:
-        loops.append(asyncio.get_running_loop())
-        return loops[-1]
-
-    try:
-        event_loop.running_loop = running_loop
-        assert new_future().get_loop() is asyncio.get_running_loop()
-    finally:
-        event_loop.running_loop = asyncio.get_running_loop
-    assert len(loops) == 1
-    assert new_future().get_loop() is loops[0]
-    assert len(loops) == 1
-
-
 async def test_the_error_of_a_cancelled_operation_has_its_keys(clock: VirtualClock) -> None:
     """The keys that it was parked on; none if it was never parked, and for a task that awaits it later."""
     async with Purgatory[Op]("test", clock=clock) as purgatory:
@@ -249,3 +179,20 @@ async def _error_of(op: Op) -> OperationCancelled:
     with pytest.raises(OperationCancelled) as caught:
         await op
     return caught.value
+
+
+async def test_a_traceback_that_was_dropped_stays_dropped(purgatory: Purgatory[Op]) -> None:
+    """A traceback that the user removes from the exception is not restored."""
+
+    def boom(_: Op) -> None:
+        raise error
+
+    error = Boom()
+    op = Op(on_complete=boom)
+    with pytest.raises(Boom):
+        op.force_complete()
+    assert "boom" in _entries(error)
+    error.__traceback__ = None
+    with pytest.raises(Boom):
+        op.result()
+    assert "boom" not in _entries(error)

@@ -102,12 +102,6 @@ async def test_what_is_true_or_false_is_a_condition(
     assert await waiting is held
 
 
-async def test_a_future_is_a_value_like_any_other(purgatory: Purgatory[Op]) -> None:
-    """Only a coroutine is refused: a predicate may return a future to state that the future exists."""
-    future = asyncio.get_running_loop().create_future()
-    assert await purgatory.wait_until(lambda: future, keys=["a"], timeout=5)
-
-
 # The hooks of an operation
 
 

@@ -1,7 +1,6 @@
 """``expired_by_closing``: an operation that ends because its purgatory closes, as opposed to one at its deadline."""
 
 import asyncio
-from typing import Any
 
 from purgatory import Event, Observer, Outcome, Purgatory
 from purgatory.core.operation.lifecycle import EXPIRED, EXPIRED_BY_CLOSING
@@ -93,12 +92,3 @@ def test_an_operation_that_is_overdue_has_no_lateness() -> None:
     assert room._core.expire_some(10) == 1
     assert room.statistics().lateness.count == 0
     assert [event.lateness for event in endings.events] == [None]
-
-
-async def test_the_results_of_waits(clock: VirtualClock) -> None:
-    """Waits return False and None when the purgatory closes, and their tasks are answered."""
-    async with Purgatory[Any]("test", clock=clock) as purgatory:
-        until = asyncio.create_task(purgatory.wait_until(lambda: False, key="a", timeout=None))
-        await clock.settle()
-    assert await until is False
-    check(purgatory, expired_by_closing=1, expired=0)

@@ -1,6 +1,5 @@
 """``extend_to`` and ``deadline=``: absolute deadlines on the timer's clock."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -130,37 +129,6 @@ async def test_on_a_closed_timer_it_raises(clock: VirtualClock) -> None:
         with pytest.raises(PurgatoryClosed):
             op.extend_to(1005)
         assert op.outcome is Outcome.PENDING
-
-
-async def test_wait_until_a_deadline(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """``wait_until`` returns False at the deadline and True before; None means no deadline."""
-    flag = False
-    deadline = purgatory.timer.time() + 5
-    waits = [
-        asyncio.create_task(purgatory.wait_until(lambda: flag, keys=[key], deadline=when))
-        for key, when in (("a", deadline), ("b", None))
-    ]
-    await clock.advance(4.999)
-    assert not waits[0].done()
-    await clock.advance(0.001)
-    assert waits[0].done()
-    assert await waits[0] is False
-    flag = True
-    purgatory.check_and_complete("b")
-    assert await waits[1] is True
-    assert await purgatory.wait_until(lambda: True, keys=["a"], deadline=0) is True
-
-
-@pytest.mark.parametrize(
-    ("arguments", "got"),
-    [({}, "neither"), ({"timeout": None, "deadline": None}, "both"), ({"timeout": 1, "deadline": 5}, "both")],
-)
-async def test_wait_until_takes_a_timeout_or_a_deadline(
-    purgatory: Purgatory[Any], arguments: dict[str, Any], got: str
-) -> None:
-    """``wait_until`` needs exactly one of the two; otherwise it raises TypeError and does not call the predicate."""
-    with pytest.raises(TypeError, match=f"a timeout or a deadline, got {got}"):
-        await purgatory.wait_until(lambda: 1 / 0, keys=["a"], **arguments)
 
 
 @given(

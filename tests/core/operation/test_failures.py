@@ -181,30 +181,7 @@ async def test_a_cancelled_error_from_a_callback_fails_its_operation_only(
         assert purgatory.timer.running
 
 
-# Run by hand, without a purgatory
-
-
-def test_the_error_of_on_complete_stays_in_an_operation_run_by_hand() -> None:
-    """``run`` is called by the timer, so the operation keeps the error."""
-    op = Op(5, on_complete=_fail)
-    op.run()
-    assert op.outcome is Outcome.FAILED
-    with pytest.raises(Boom):
-        op.result()
-
-
-@pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
-def test_without_a_purgatory_the_error_of_on_expiration_reaches_the_caller(error: type[BaseException]) -> None:
-    """Without a purgatory there is no handler, so the error is raised; the operation is still expired."""
-
-    def fail(_: Op) -> None:
-        raise error
-
-    op = Op(5, name="x", on_expiration=fail)
-    with pytest.raises(error):
-        op.run()
-    assert op.outcome is Outcome.EXPIRED
-    assert op.result() == "x"
+# Without a loop
 
 
 def test_without_a_loop_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:

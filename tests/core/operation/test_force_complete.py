@@ -18,15 +18,6 @@ def test_forcing_completes_once() -> None:
     assert op.calls == ["complete"]
 
 
-def test_completing_sees_that_it_did_not_expire() -> None:
-    """In ``on_complete`` of a completion, ``expired`` is False, and ``on_expiration`` is never called."""
-    seen: list[bool] = []
-    op = Op(1, on_complete=lambda op: seen.append(op.expired))
-    op.force_complete()
-    assert seen == [False]
-    assert op.calls == ["complete"]
-
-
 def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
     """If ``on_complete`` raises, the operation is FAILED with that exception."""
 
@@ -41,13 +32,4 @@ def test_a_failing_completion_reaches_the_caller_of_force_complete() -> None:
     with pytest.raises(Boom):
         op.result()
     assert not op.force_complete()
-    assert op.completions == 1
-
-
-def test_completing_from_inside_on_complete_is_second() -> None:
-    """If ``on_complete`` tries to end its own operation, the attempt has no effect."""
-    tried: list[bool] = []
-    op = Op(on_complete=lambda op: tried.extend([op.force_complete(), op.cancel(), op.extend(1)]))
-    assert op.force_complete()
-    assert tried == [False, False, False]
     assert op.completions == 1

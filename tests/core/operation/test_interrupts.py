@@ -88,22 +88,6 @@ async def test_an_interrupt_in_a_check(clock: VirtualClock, where: str) -> None:
         check(purgatory, parked=0)
 
 
-def test_an_interrupted_on_expiration_leaves_the_operation_expired(clock: VirtualClock) -> None:
-    """KeyboardInterrupt propagates through the expiry, and the counters balance."""
-
-    def interrupt(_: Op) -> None:
-        raise KeyboardInterrupt
-
-    purgatory = Purgatory[Op]("test", clock=clock)
-    op = Op(0, name="x", on_expiration=interrupt)
-    purgatory.try_complete_else_watch(op, ["a"])
-    with pytest.raises(KeyboardInterrupt):
-        purgatory.timer.expire_due(clock.now_ms())
-    assert op.outcome is Outcome.EXPIRED
-    assert op.result() == "x"
-    check(purgatory, parked=0, expired=1)
-
-
 async def test_an_interrupted_park_leaves_nothing_parked() -> None:
     """If a check that the operation's own try requested is interrupted, the operation is withdrawn."""
     interrupt = Once()

@@ -64,17 +64,6 @@ def test_the_numbers_of_the_states_are_public() -> None:
     assert set(OUTCOMES) == set(Outcome)
 
 
-async def test_the_kind_of_a_wait_is_in_its_row(clock: VirtualClock) -> None:
-    """The ``kind=`` that the caller gave, or else the class, whose name is that of the method."""
-    buffer = Pages(100)
-    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
-        for kind in ("GET /orders/{id}", None):
-            assert await purgatory.wait_until(lambda: True, key="a", timeout=1.0, kind=kind)
-    given, default = buffer.values[2::8]
-    assert given == "GET /orders/{id}"
-    assert default.__name__ == "wait_until"
-
-
 async def test_a_buffer_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
     """The buffer is reported and counted, and receives nothing more; the operations end normally."""
     broken, sound = Broken(), Pages(100)
@@ -172,3 +161,14 @@ async def test_an_observer_may_have_its_buffer_as_an_attribute(
     assert [context["observer"] for context in reported] == [broken]
     assert isinstance(sound.record_buffer, Pages)
     assert len(sound.record_buffer.pages) == 2
+
+
+async def test_the_kind_of_a_wait_is_in_its_row(clock: VirtualClock) -> None:
+    """The ``kind=`` that the caller gave, or else the class, whose name is that of the method."""
+    buffer = Pages(100)
+    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
+        for kind in ("GET /orders/{id}", None):
+            assert await purgatory.wait_until(lambda: True, key="a", timeout=1.0, kind=kind)
+    given, default = buffer.values[2::8]
+    assert given == "GET /orders/{id}"
+    assert default.__name__ == "wait_until"

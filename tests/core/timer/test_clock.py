@@ -1,13 +1,12 @@
-"""A clock: its required methods, how a timer reads it, and that the state stays consistent if it fails."""
+"""A clock: its required methods, and that the state stays consistent if it fails."""
 
 import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from purgatory import Purgatory, TimerTask
+from purgatory import Purgatory
 from purgatory.clock import Alarm, Clock, MonotonicClock
-from purgatory.core.timer.base_timer import BaseTimer, ceil_now, now
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -27,16 +26,6 @@ def test_the_bare_clock_says_what_a_clock_needs() -> None:
             return 7
 
     assert Whole().ceil_ms() == 8
-
-
-def test_a_timer_on_the_usual_clock_counts_from_the_time_rounded_up() -> None:
-    """Both ways of adding a task read the same clock."""
-    timer = BaseTimer(1, 20, MonotonicClock())
-    timer._read = lambda: 1e9 + 0.3456
-    task = TimerTask(10)
-    timer.add(task)
-    assert task.expiration_ms == 1_000_000_000_356
-    assert timer.call_later(0.01, print).expiration_ms == 1_000_000_000_356
 
 
 async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
@@ -127,38 +116,3 @@ async def test_a_clock_that_fails_does_not_make_closing_spin(clock: VirtualClock
         await purgatory.aclose()
     broken.broken = False
     await purgatory.aclose()
-
-
-# The time of a timer
-
-
-def test_the_time_of_a_timer_is_that_of_its_clock() -> None:
-    """The shortcut for the default clock rounds down as the clock does."""
-    timer = BaseTimer(1, 20, MonotonicClock())
-    before_ms = timer.clock.now_ms()
-    assert before_ms <= now(timer) <= timer.clock.now_ms()
-    timer._read = lambda: 1e9 + 0.3456
-    assert now(timer) == 1_000_000_000_345
-    assert ceil_now(timer) == 1_000_000_000_346
-
-
-def test_a_task_leaves_the_timer_if_the_wake_up_cannot_be_planned() -> None:
-    """The caller gets the error of the clock, and the task is not scheduled."""
-
-    class Failing(BaseTimer):
-        def _wake_earlier(self, expiration_ms: int) -> None:
-            raise Boom
-
-    timer, task = Failing(1, 20, VirtualClock()), TimerTask(10)
-    with pytest.raises(Boom):
-        timer.add(task)
-    assert not task.scheduled
-    assert timer.size == 0
-
-
-@pytest.mark.parametrize("now_ms", [10**18, -(10**18)])
-def test_the_limits_of_the_time_are_valid(now_ms: int) -> None:
-    """``expire_due`` takes every time up to its limits."""
-    assert BaseTimer(1, 20, VirtualClock()).expire_due(now_ms) == 0
-    with pytest.raises(ValueError, match="now_ms must be at most"):
-        BaseTimer(1, 20, VirtualClock()).expire_due(now_ms * 2)

@@ -1,9 +1,11 @@
-"""A limit bounds the work of one call, and the remaining tasks keep their order."""
+"""``expire_due``: a limit bounds the work of one call, and the remaining tasks keep their order."""
 
 import pytest
 
+from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.testing import ManualClock, VirtualClock
 from tests.core.timer.bench import Bench, take_everything_off
-from tests.helpers import Task
+from tests.helpers import Boom, Task
 
 
 @pytest.mark.parametrize("late_ms", [95, 100, 300, 5_000, 70_000])
@@ -137,3 +139,43 @@ def test_taking_off_goes_on_behind_a_cascade_that_was_cut_short() -> None:
         "first from level 2",
         "second from level 2",
     ]
+
+
+@pytest.mark.parametrize("now_ms", [10**18, -(10**18)])
+def test_the_limits_of_the_time_are_valid(now_ms: int) -> None:
+    """``expire_due`` takes every time up to its limits."""
+    assert BaseTimer(1, 20, VirtualClock()).expire_due(now_ms) == 0
+    with pytest.raises(ValueError, match="now_ms must be at most"):
+        BaseTimer(1, 20, VirtualClock()).expire_due(now_ms * 2)
+
+
+def test_expiring_from_inside_a_task_does_nothing() -> None:
+    """A nested call returns 0 and leaves the work to the outer call."""
+    bench = Bench()
+    nested = []
+
+    class Nested(Task):
+        def run(self) -> None:
+            super().run()
+            nested.append(bench.core.expire_due(100))
+
+    bench.core.schedule(Nested(5, bench.log, "nested"), 5, 0)
+    bench.add(6, "next")
+    assert bench.move_to(100) == ["nested", "next"]
+    assert nested == [0]
+
+
+def test_without_an_error_handler_expire_due_raises_the_error_of_a_task() -> None:
+    """A bare BaseTimer has no handler, so the caller of ``expire_due`` gets the error of a task."""
+    clock = ManualClock(1_000_000)
+    timer = BaseTimer(1, 20, clock)
+
+    def fail() -> None:
+        raise Boom
+
+    timer.call_later(0, fail)
+    timer.add(task := Task(0, []))
+    with pytest.raises(Boom):
+        timer.expire_due(clock.time_ms)
+    assert timer.expire_due(clock.time_ms) == 1
+    assert task.log == [0]

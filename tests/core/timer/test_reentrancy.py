@@ -65,27 +65,6 @@ def test_a_task_may_cancel_and_move_its_neighbours() -> None:
     assert not victim.scheduled
 
 
-def test_adding_a_scheduled_task_moves_it() -> None:
-    """A task is on the timer once; adding it again moves it."""
-    bench = Bench()
-    task = bench.add(10)
-    bench.core.schedule(task, 500, 0)
-    assert bench.core.size == 1
-    assert bench.move_to(499) == []
-    assert bench.move_to(500) == [10]
-
-
-def test_a_task_moves_from_one_timer_to_another() -> None:
-    """Adding a task to a second timer removes it from the first one."""
-    here, there = Bench(), Bench()
-    task = here.add(10)
-    there.core.schedule(task, 20, 0)
-    assert (here.core.size, there.core.size) == (0, 1)
-    assert here.move_to(30) == []
-    there.core.expire_due(30)
-    assert here.log == [10]
-
-
 def test_a_task_that_raises_affects_no_other() -> None:
     """The error is reported with its task, and the tasks after it run."""
     bench = Bench()
@@ -121,19 +100,3 @@ def test_an_interrupt_passes_through_and_loses_no_task() -> None:
     assert bench.log == ["interrupt"]
     assert bench.core.is_due(5)
     assert bench.move_to(5) == ["behind"]
-
-
-def test_expiring_from_inside_a_task_does_nothing() -> None:
-    """A nested call returns 0 and leaves the work to the outer call."""
-    bench = Bench()
-    nested = []
-
-    class Nested(Task):
-        def run(self) -> None:
-            super().run()
-            nested.append(bench.core.expire_due(100))
-
-    bench.core.schedule(Nested(5, bench.log, "nested"), 5, 0)
-    bench.add(6, "next")
-    assert bench.move_to(100) == ["nested", "next"]
-    assert nested == [0]

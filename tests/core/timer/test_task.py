@@ -1,13 +1,10 @@
-"""A timer task: its delay, and that adding it again moves it."""
+"""A timer task and its delay."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from purgatory import TimerTask
-from purgatory.core.timer.base_timer import BaseTimer
-from purgatory.testing import ManualClock
-from tests.helpers import Op
 
 
 def test_a_new_task_is_not_scheduled() -> None:
@@ -35,18 +32,18 @@ def test_a_delay_has_an_end() -> None:
     assert TimerTask(-(10**18)).delay_ms == -(10**18)
 
 
-@pytest.mark.parametrize("delay_ms", [5, 50])
-@pytest.mark.parametrize("make", [TimerTask, lambda delay_ms: Op(delay_ms / 1000)])
-def test_adding_a_scheduled_task_to_its_timer_moves_it(make: Callable[[int], TimerTask], delay_ms: int) -> None:
-    """Its delay counts from the second call, and the first deadline is gone; the same for an operation of its own."""
-    clock = ManualClock()
-    timer = BaseTimer(1, 20, clock)
-    task = make(delay_ms)
-    timer.add(task)
-    clock.time_ms += 3
-    timer.add(task)
-    assert timer.size == 1
-    assert task.expiration_ms == clock.time_ms + delay_ms
-    assert timer.expire_due(clock.time_ms + delay_ms - 1) == 0
-    assert timer.expire_due(clock.time_ms + delay_ms) == 1
-    assert timer.size == 0
+def test_the_delay_is_an_int() -> None:
+    """Wherever it is given, and with one text, which says what it was."""
+    task = TimerTask(5)
+    message = r"^delay_ms must be an int of milliseconds, got {}$"
+    wrong: Any
+    for wrong, shown in ((1.5, r"1\.5"), ("x", "'x'"), (None, "None")):
+        with pytest.raises(TypeError, match=message.format(shown)):
+            TimerTask(wrong)
+        with pytest.raises(TypeError, match=message.format(shown)):
+            task.delay_ms = wrong
+    with pytest.raises(ValueError, match=r"^delay_ms must be at most 10\*\*18"):
+        task.delay_ms = 10**19
+    assert task.delay_ms == 5
+    task.delay_ms = 7
+    assert task.delay_ms == 7
