@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, TimerTask
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory, TimerTask
 from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
 
@@ -28,6 +28,7 @@ __all__ = [
     "park_in_tasks",
     "park_named",
     "turns_until",
+    "wait_in_tasks",
     "waiting",
 ]
 
@@ -200,6 +201,13 @@ async def park_in_tasks(purgatory: Purgatory[Op], clock: VirtualClock, *operatio
     """Return tasks that wait for the operations, all of which are parked on "a"."""
     tasks = [asyncio.create_task(purgatory.park(operation, ["a"])) for operation in operations]
     await clock.settle()
+    return tasks
+
+
+async def wait_in_tasks(marks: ThresholdPurgatory, *waits: tuple[Any, ...]) -> list["asyncio.Task[Any]"]:
+    """Return tasks in ``wait``, each with (key, threshold) or (key, threshold, timeout)."""
+    tasks = [asyncio.ensure_future(marks.wait(key, *rest, *[None] * (2 - len(rest)))) for key, *rest in waits]
+    await asyncio.sleep(0)
     return tasks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory, PurgatoryClosed, SystemTimer, TimerTask
+from purgatory import Purgatory
 from purgatory.dump import Dump
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op
@@ -244,26 +244,3 @@ async def test_reprs_show_the_state(purgatory: Purgatory[Any], clock: VirtualClo
     purgatory.try_complete_else_watch(failed, ["a"])
     purgatory.fail_for_key("a", Boom("why"))
     assert repr(failed) == "<Fetch FAILED timeout=None error=Boom('why')>"
-
-
-async def test_the_repr_of_a_purgatory_shows_its_state(clock: VirtualClock) -> None:
-    """The ``repr`` shows the name, whether the purgatory is open, and the gauges."""
-    purgatory = Purgatory[Op]("fetch", clock=clock)
-    purgatory.try_complete_else_watch(Op(5), ["a", "b"])
-    assert repr(purgatory) == "<Purgatory 'fetch' open parked=1 watched=2 num_delayed=1>"
-    await purgatory.aclose()
-    assert repr(purgatory) == "<Purgatory 'fetch' closed parked=0 watched=0 num_delayed=0>"
-    with pytest.raises(PurgatoryClosed, match="'fetch' is closed"):
-        purgatory.try_complete_else_watch(Op(5), ["a"])
-    assert purgatory.closed
-    assert purgatory.name == "fetch"
-
-
-async def test_the_repr_of_a_timer_shows_its_state(clock: VirtualClock) -> None:
-    """The ``repr`` shows whether the timer runs, its ticks, and its number of tasks."""
-    timer = SystemTimer(clock=clock, tick_ms=20, wheel_size=10)
-    assert repr(timer) == "<SystemTimer idle tick_ms=20 wheel_size=10 size=0 next_expiration_ms=None>"
-    async with timer:
-        timer.add(TimerTask(50))
-        assert repr(timer) == "<SystemTimer running tick_ms=20 wheel_size=10 size=1 next_expiration_ms=1000060>"
-    assert repr(timer).startswith("<SystemTimer closed")

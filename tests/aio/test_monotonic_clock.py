@@ -11,6 +11,7 @@ import pytest
 
 from purgatory import Outcome, Purgatory
 from purgatory.aio import monotonic_clock
+from purgatory.clock import Alarm, MonotonicClock
 from tests.helpers import Op
 
 STEP = 1 / 64
@@ -63,3 +64,20 @@ def test_a_deadline_is_not_early_on_this_clock(loop: CoarseLoop, timeout_ms: int
     assert operation.outcome is Outcome.EXPIRED
     assert took >= timeout_ms / 1000
     assert turns < 60
+
+
+async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
+    """Its wake-ups are an interpreted subclass of Alarm, as are those of a user's clock."""
+
+    class Silent(Alarm):
+        def cancel(self) -> None:
+            pass
+
+    Silent(None).cancel()
+    rang: list[str] = []
+    woken = asyncio.Event()
+    clock = MonotonicClock()
+    clock.call_at(clock.now_ms(), lambda: rang.append("cancelled")).cancel()
+    clock.call_at(clock.now_ms(), woken.set)
+    await woken.wait()
+    assert rang == []

@@ -382,3 +382,13 @@ async def test_a_second_close_of_a_timer_answers_what_an_interrupt_left(clock: V
     await timer.aclose()
     with pytest.raises(PurgatoryClosed):
         timer.call_later(1, print)
+
+
+async def test_the_repr_of_a_timer_shows_its_state(clock: VirtualClock) -> None:
+    """The ``repr`` shows whether the timer runs, its ticks, and its number of tasks."""
+    timer = SystemTimer(clock=clock, tick_ms=20, wheel_size=10)
+    assert repr(timer) == "<SystemTimer idle tick_ms=20 wheel_size=10 size=0 next_expiration_ms=None>"
+    async with timer:
+        timer.add(TimerTask(50))
+        assert repr(timer) == "<SystemTimer running tick_ms=20 wheel_size=10 size=1 next_expiration_ms=1000060>"
+    assert repr(timer).startswith("<SystemTimer closed")

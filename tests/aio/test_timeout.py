@@ -3,9 +3,6 @@
 # ruff: noqa: PT012, SIM105 - the shapes of the blocks are what is tested here
 
 import asyncio
-import gc
-import re
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,15 +28,6 @@ async def test_the_block_is_cancelled_at_its_deadline(clock: VirtualClock, timer
     assert timeout.expired()
 
 
-async def test_a_deadline_may_be_given_as_a_time(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``timeout_at`` takes seconds of the timer's clock, and ``when`` returns the given time."""
-    deadline = timer.time() + 0.25
-    timeout = timer.timeout_at(deadline)
-    assert timeout.when() == deadline
-    await during(clock, 0.25, ends_in_time_out(timeout, clock))
-    assert timeout.when() == deadline
-
-
 async def test_a_block_that_ends_in_time_leaves_nothing_behind(clock: VirtualClock, timer: SystemTimer) -> None:
     """Inside the block one task is on the timer, and after it none; the timeout has not expired."""
     async with timer.timeout(10) as timeout:
@@ -62,14 +50,6 @@ async def test_without_a_deadline_nothing_happens(clock: VirtualClock, timer: Sy
     timeout = await during(clock, 1e6, work())
     assert not timeout.expired()
     assert timeout.when() == (None if delay is None else float("inf"))
-
-
-async def test_a_block_without_a_deadline_at_all(clock: VirtualClock) -> None:
-    """A block with ``timeout_at(None)`` has no deadline."""
-    async with SystemTimer(clock=clock) as timer, timer.timeout_at(None) as timeout:
-        assert timeout.when() is None
-        await asyncio.sleep(0)
-    assert not timeout.expired()
 
 
 @pytest.mark.parametrize("delay", [0, 0.0, -11, -11.5, -1e9])
@@ -142,63 +122,7 @@ async def test_a_coarse_tick_makes_a_timeout_late_and_never_early(clock: Virtual
         assert task.done()
 
 
-@pytest.mark.parametrize(("when", "strikes"), [(0.5, 0.5), (1.0, 1.0), (0.0, 0.0), (-5.0, 0.0), (-1e15, 0.0)])
-async def test_deadlines_close_to_the_beginning_of_the_clock(when: float, strikes: float) -> None:
-    """A time before the start of the clock counts as the start; a time shortly after it is exact."""
-    clock = VirtualClock()
-    async with SystemTimer(clock=clock) as timer:
-        task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(when), clock))
-        if strikes:
-            await clock.advance(strikes - 0.001)
-            assert not task.done()
-            await clock.advance(0.001)
-        else:
-            await clock.settle()
-        assert task.done()
-        assert isinstance(await task, TimeoutError)
-
-
-async def test_within_a_millisecond_it_is_not_early() -> None:
-    """If the block is entered between two milliseconds, a deadline at the next one fires then, and not earlier."""
-    clock = VirtualClock(5.0005)
-    async with SystemTimer(clock=clock) as timer:
-        task = asyncio.ensure_future(ends_in_time_out(timer.timeout_at(5.001), clock))
-        await clock.advance(0.0004)
-        assert not task.done()
-        await clock.advance(0.0001)
-        assert task.done()
-
-
 # States
-
-
-async def test_it_serves_one_block(timer: SystemTimer) -> None:
-    """A timeout can be entered neither within its own block nor after it."""
-    async with timer.timeout(0.01) as timeout:
-        with pytest.raises(RuntimeError, match="has already been entered"):
-            await timeout.__aenter__()
-        assert timer.size == 1
-    with pytest.raises(RuntimeError, match="has already been entered"):
-        await timeout.__aenter__()
-
-
-async def test_it_needs_a_task(timer: SystemTimer) -> None:
-    """Entering outside a task raises RuntimeError, and the timeout stays unused."""
-    timeout = timer.timeout(1)
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def without_task() -> None:
-        try:
-            timeout.__aenter__().send(None)
-        except BaseException as error:
-            answered.set_result(error)
-
-    asyncio.get_running_loop().call_soon(without_task)
-    error = await answered
-    assert isinstance(error, RuntimeError)
-    assert "inside a task" in str(error)
-    with pytest.raises(RuntimeError, match="has not been entered"):
-        timeout.reschedule(1)
 
 
 @pytest.mark.parametrize(
@@ -210,210 +134,6 @@ async def test_a_deadline_is_a_number_of_seconds(timer: SystemTimer, bad: Any, e
         timer.timeout(bad)
     with pytest.raises(error, match=r"^when must be a number of seconds"):
         timer.timeout_at(bad)
-
-
-async def test_run_outside_of_its_block_does_nothing(timer: SystemTimer) -> None:
-    """Calling ``run`` before or after the block has no effect, because there is no task to cancel."""
-    timeout = timer.timeout(5)
-    timeout.run()
-    async with timeout:
-        await asyncio.sleep(0)
-    timeout.run()
-    await asyncio.sleep(0)
-    assert repr(timeout) == "<Timeout [finished]>"
-
-
-async def test_run_twice_is_one_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
-    """If the deadline fires again during the cancellation, the block still raises TimeoutError."""
-
-    async def work() -> None:
-        async with timer.timeout(5) as timeout:
-            timeout.run()
-            timeout.run()
-            await clock.sleep(50)
-
-    with pytest.raises(TimeoutError):
-        await during(clock, 1, work())
-
-
-async def test_a_block_that_has_ended_holds_no_task(no_gc: None, timer: SystemTimer) -> None:
-    """After the block, the timeout does not reference its task, so reference counting frees the task."""
-
-    class Held:
-        pass
-
-    async def work() -> tuple[Timeout, "weakref.ref[Held]"]:
-        held = Held()
-        async with timer.timeout(5) as timeout:
-            await asyncio.sleep(0)
-        return timeout, weakref.ref(held)
-
-    timeout, held = await asyncio.ensure_future(work())
-    await asyncio.sleep(0)
-    assert held() is None
-    assert not timeout.expired()
-    assert not gc.isenabled()
-
-
-async def test_repr_tells_the_state(clock: VirtualClock, timer: SystemTimer) -> None:
-    """The ``repr`` shows the states created, active with a deadline, expired, and finished."""
-    timeout = timer.timeout(0.01)
-    assert repr(timeout) == "<Timeout [created]>"
-    await during(clock, 0.01, ends_in_time_out(timeout, clock))
-    assert repr(timeout) == "<Timeout [expired]>"
-    async with timer.timeout(10) as active:
-        assert re.fullmatch(r"<Timeout \[active\] when=\d+\.\d+>", repr(active))
-        active.reschedule(None)
-        assert repr(active) == "<Timeout [active] when=None>"
-    assert repr(active) == "<Timeout [finished]>"
-
-
-@pytest.mark.usefixtures("no_gc")
-async def test_a_timeout_that_is_kept_does_not_keep_its_task(timer: SystemTimer) -> None:
-    """After the block, the task is freed even if the program still holds the timeout."""
-
-    async def work() -> None:
-        async with timeout:
-            await asyncio.sleep(0)
-
-    timeout = timer.timeout(1)
-    task = asyncio.create_task(work())
-    await task
-    gone = weakref.ref(task)
-    del task
-    await asyncio.sleep(0)
-    assert gone() is None
-    assert not timeout.expired()
-
-
-# ``reschedule`` of ``timer.timeout`` moves the deadline while the block runs, and the last deadline counts
-
-
-async def test_a_deadline_can_be_moved_either_way_and_taken_away(clock: VirtualClock, timer: SystemTimer) -> None:
-    """``reschedule`` accepts a later, an earlier, no, and a new deadline; the last one counts."""
-    start = timer.time()
-
-    async def work() -> float:
-        with pytest.raises(TimeoutError):
-            async with timer.timeout(10) as timeout:
-                for when in (start + 30, start + 2, None, start + 20, start + 20.5):
-                    timeout.reschedule(when)
-                    assert timeout.when() == when
-                    assert timer.size == (when is not None)
-                await clock.sleep(50)
-        return clock.time()
-
-    assert await during(clock, 50, work()) == start + 20.5
-
-
-async def test_heartbeats_keep_a_block_alive(clock: VirtualClock, timer: SystemTimer) -> None:
-    """If the deadline is moved repeatedly before it passes, it fires only after the last move."""
-
-    async def work() -> None:
-        async with timer.timeout(1) as timeout:
-            for _ in range(100):
-                await clock.sleep(0.9)
-                timeout.reschedule(timer.time() + 1)
-            await clock.sleep(1.1)
-
-    start = clock.time()
-    task = asyncio.ensure_future(work())
-    await clock.advance_to(start + 90.999)
-    assert not task.done()
-    await clock.advance(0.001)
-    with pytest.raises(TimeoutError):
-        await task
-
-
-async def test_moved_with_coarse_ticks(clock: VirtualClock) -> None:
-    """A deadline that is moved within its tick fires once, at the end of the tick."""
-    async with SystemTimer(tick_ms=100, clock=clock) as timer:
-        start = timer.time()
-
-        async def work() -> float:
-            with pytest.raises(TimeoutError):
-                async with timer.timeout(0.31) as timeout:
-                    timeout.reschedule(start + 0.32)
-                    timeout.reschedule(start + 0.39)
-                    timeout.reschedule(start + 0.301)
-                    await clock.sleep(5)
-            return clock.time()
-
-        assert await during(clock, 5, work()) == pytest.approx(start + 0.4)
-
-
-@pytest.mark.parametrize("ago", [0.0, 0.5, 1e6])
-async def test_moved_to_now_or_the_past_it_strikes_at_the_next_await(
-    clock: VirtualClock, timer: SystemTimer, ago: float
-) -> None:
-    """A deadline that is moved to now or to the past fires at the next await."""
-    with pytest.raises(TimeoutError):
-        async with timer.timeout(10) as timeout:
-            timeout.reschedule(clock.time() - ago)
-            await asyncio.sleep(0)
-    assert timeout.expired()
-
-
-async def test_moved_on_at_the_last_moment(timer: SystemTimer, clock: VirtualClock) -> None:
-    """A deadline that has passed but has not fired yet can still be moved."""
-    async with timer.timeout(0) as timeout:
-        timeout.reschedule(clock.time() + 1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert not timeout.expired()
-
-
-@pytest.mark.parametrize("bad", ["1", float("nan"), -float("inf")])
-async def test_moved_to_what_is_no_time_it_stays(timer: SystemTimer, bad: Any) -> None:
-    """An invalid deadline is refused, and the block keeps its deadline."""
-    async with timer.timeout(10) as timeout:
-        when = timeout.when()
-        with pytest.raises(
-            (TypeError, ValueError), match=r"when must be a number of seconds|float or None .* expected"
-        ):
-            timeout.reschedule(bad)
-        assert timeout.when() == when
-        assert timer.size == 1
-
-
-async def test_the_deadline_of_a_block_that_does_not_run_cannot_be_moved(
-    clock: VirtualClock, timer: SystemTimer
-) -> None:
-    """The deadline cannot be moved before the block, while it expires, or after it."""
-    timeout = timer.timeout(0.01)
-    with pytest.raises(RuntimeError, match="has not been entered"):
-        timeout.reschedule(clock.time() + 1)
-
-    async def work() -> None:
-        async with timeout:
-            with pytest.raises(asyncio.CancelledError):
-                await clock.sleep(1)
-            with pytest.raises(RuntimeError, match="is expiring"):
-                timeout.reschedule(clock.time() + 1)
-
-    await during(clock, 0.01, work())
-    with pytest.raises(RuntimeError, match="is expired"):
-        timeout.reschedule(clock.time() + 1)
-    async with timer.timeout(1) as finished:
-        pass
-    with pytest.raises(RuntimeError, match="is finished"):
-        finished.reschedule(clock.time() + 1)
-    assert timer.size == 0
-
-
-async def test_a_block_whose_deadline_was_taken_away_is_not_cancelled(clock: VirtualClock, timer: SystemTimer) -> None:
-    """After ``reschedule(None)`` the block has no deadline."""
-
-    async def work() -> float:
-        async with timer.timeout(1) as timeout:
-            timeout.reschedule(None)
-            await clock.sleep(100)
-        return clock.time()
-
-    start = clock.time()
-    task = asyncio.create_task(work())
-    await clock.advance(100)
-    assert await task == start + 100
 
 
 # ``timer.timeout`` and cancellation from outside: neither is mistaken for the other
@@ -861,16 +581,6 @@ async def test_a_clock_that_rings_early_ends_no_block() -> None:
     assert not task.done()
     await clock.advance(0.001)
     assert isinstance(await task, TimeoutError)
-
-
-async def test_the_deadline_of_a_block_can_be_removed_after_its_timer_has_closed(clock: VirtualClock) -> None:
-    """The alarm of the clock is cancelled once, and the block ends normally."""
-    timer = SystemTimer(clock=clock)
-    async with timer.timeout(5) as timeout:
-        await timer.aclose()
-        timeout.reschedule(None)
-        assert clock.next_alarm_ms is None
-        await clock.advance(10)
 
 
 def test_a_deadline_whose_loop_is_closed_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory, SystemTimer, TimerTask
+from purgatory import Outcome, Purgatory, TimerTask
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -160,15 +160,6 @@ def test_bad_parameters_are_refused(arguments: dict[str, Any], error: type[Excep
     """Each bad parameter of a purgatory raises an error that states the expected value."""
     with pytest.raises(error, match=message):
         Purgatory(**arguments)
-
-
-async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
-    """A timer must not be combined with settings for a timer."""
-    timer = SystemTimer(clock=clock)
-    settings: tuple[dict[str, Any], ...] = ({"clock": clock}, {"tick_ms": 2}, {"wheel_size": 10})
-    for setting in settings:
-        with pytest.raises(ValueError, match="timer must not be combined with clock, tick_ms or wheel_size"):
-            Purgatory("x", timer=timer, **setting)
 
 
 # Timeouts and values

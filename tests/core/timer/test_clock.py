@@ -1,12 +1,11 @@
 """A clock: its required methods, and that the state stays consistent if it fails."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from purgatory import Purgatory
-from purgatory.clock import Alarm, Clock, MonotonicClock
+from purgatory.clock import Alarm, Clock
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -26,23 +25,6 @@ def test_the_bare_clock_says_what_a_clock_needs() -> None:
             return 7
 
     assert Whole().ceil_ms() == 8
-
-
-async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
-    """Its wake-ups are an interpreted subclass of Alarm, as are those of a user's clock."""
-
-    class Silent(Alarm):
-        def cancel(self) -> None:
-            pass
-
-    Silent(None).cancel()
-    rang: list[str] = []
-    woken = asyncio.Event()
-    clock = MonotonicClock()
-    clock.call_at(clock.now_ms(), lambda: rang.append("cancelled")).cancel()
-    clock.call_at(clock.now_ms(), woken.set)
-    await woken.wait()
-    assert rang == []
 
 
 # Clocks that fail
