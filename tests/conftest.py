@@ -232,9 +232,11 @@ async def timer(clock: VirtualClock) -> AsyncIterator[SystemTimer]:
 
 
 @pytest.fixture
-def room() -> QuietPurgatory:
-    """Return a purgatory without an event loop."""
-    return make_purgatory(ManualClock())
+def room() -> Iterator[QuietPurgatory]:
+    """Yield a purgatory without an event loop; at the end, check its state."""
+    room = make_purgatory(ManualClock())
+    yield room
+    room._check()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory, TimerTask
+from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from purgatory.timeouts import Timeout
 
@@ -163,7 +164,7 @@ class Doing(Observer):
         self._act("failed", event)
 
 
-def check(purgatory: Purgatory[Any], **expected: int) -> None:
+def check(purgatory: BasePurgatory, **expected: int) -> None:
     """Check the invariants and the given fields of the statistics."""
     purgatory._check()
     statistics = purgatory.statistics()
@@ -179,7 +180,7 @@ def park(purgatory: Any, *keys: Hashable, **arguments: Any) -> Op:
     return operation
 
 
-def park_named(purgatory: Purgatory[Op], name: str, *keys: Hashable, **arguments: Any) -> Op:
+def park_named(purgatory: BasePurgatory, name: str, *keys: Hashable, **arguments: Any) -> Op:
     """Return an operation with this name that waits on the keys, or on "key"."""
     return park(purgatory, *(keys or ["key"]), name=name, **arguments)
 

@@ -1,4 +1,4 @@
-"""A purgatory without an event loop, for tests that run through thousands of moments."""
+"""A purgatory without an event loop, for the tests of the core."""
 
 from typing import Any
 
@@ -54,12 +54,13 @@ class _Timer(BaseTimer):
 def make_purgatory(
     clock: ManualClock,
     *,
+    name: str = "test",
     tick_ms: int = 1,
     wheel_size: int = 20,
     **arguments: Any,
 ) -> QuietPurgatory:
     """Return a purgatory with its own timer."""
-    return QuietPurgatory("test", _Timer(tick_ms, wheel_size, clock), **arguments)
+    return QuietPurgatory(name, _Timer(tick_ms, wheel_size, clock), **arguments)
 
 
 def pass_time(clock: ManualClock, room: BasePurgatory, milliseconds: int) -> None:

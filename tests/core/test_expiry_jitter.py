@@ -19,38 +19,37 @@ def _source(*numbers: float) -> Any:
     return iter(numbers).__next__
 
 
-async def test_deadlines_are_earlier_by_a_share_of_the_timeout(clock: VirtualClock) -> None:
+def test_deadlines_are_earlier_by_a_share_of_the_timeout() -> None:
     """The source determines the share, from zero to the fraction; events contain the shortened deadline."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
     source = _source(0.0, 0.5, 1.0)
-    async with Purgatory[Op](
-        "test", clock=clock, observers=[recorder], expiry_jitter=0.1, jitter_source=source
-    ) as room:
-        ops = [park(room, "key", timeout=30) for _ in range(3)]
-        assert [event.deadline for event in recorder.seen] == [1030.0, 1028.5, 1027.0]
-        assert [op.timeout for op in ops] == [30.0] * 3
-        check(room, num_delayed=3)
-        expired = []
-        for seconds in (26.999, 0.001, 1.499, 0.001, 1.499, 0.001):
-            await clock.advance(seconds)
-            expired.append([op.expired for op in ops])
-        assert [sum(row) for row in expired] == [0, 1, 1, 2, 2, 3]
-        assert [event.lateness for event in recorder.seen[3:]] == [0.0] * 3
+    room = make_purgatory(clock, observers=[recorder], expiry_jitter=0.1, jitter_source=source)
+    ops = [park(room, "key", timeout=30) for _ in range(3)]
+    assert [event.deadline for event in recorder.seen] == [1030.0, 1028.5, 1027.0]
+    assert [op.timeout for op in ops] == [30.0] * 3
+    check(room, num_delayed=3)
+    expired = []
+    for milliseconds in (26_999, 1, 1499, 1, 1499, 1):
+        pass_time(clock, room, milliseconds)
+        expired.append([op.expired for op in ops])
+    assert [sum(row) for row in expired] == [0, 1, 1, 2, 2, 3]
+    assert [event.lateness for event in recorder.seen[3:]] == [0.0] * 3
 
 
-async def test_it_applies_once_when_an_operation_is_parked(clock: VirtualClock) -> None:
+def test_it_applies_once_when_an_operation_is_parked() -> None:
     """Jitter does not apply without a deadline, to an operation that completes at once, or to a later ``extend``."""
     source = _source(1.0, 1.0)  # the source is not called a third time
-    async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.5, jitter_source=source) as room:
-        park(room, "key")
-        assert room.try_complete_else_watch(Op(10, ready=True), ["key"])
-        op, at = park(room, "key", timeout=10), Op()
-        at.extend_to(1008)
-        room.try_complete_else_watch(at, ["key"])
-        assert (op.expiration_ms, at.expiration_ms) == (1_005_000, 1_004_000)
-        op.extend(10)
-        at.extend_to(1009)
-        assert (op.expiration_ms, at.expiration_ms) == (1_010_000, 1_009_000)
+    room = make_purgatory(ManualClock(1_000_000), expiry_jitter=0.5, jitter_source=source)
+    park(room, "key")
+    assert room.try_complete_else_watch(Op(10, ready=True), ["key"])
+    op, at = park(room, "key", timeout=10), Op()
+    at.extend_to(1008)
+    room.try_complete_else_watch(at, ["key"])
+    assert (op.expiration_ms, at.expiration_ms) == (1_005_000, 1_004_000)
+    op.extend(10)
+    at.extend_to(1009)
+    assert (op.expiration_ms, at.expiration_ms) == (1_010_000, 1_009_000)
 
 
 async def test_the_usual_source_spreads_a_herd(clock: VirtualClock) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any
 
-from purgatory import Purgatory, SystemTimer
-from purgatory.testing import VirtualClock
+from purgatory import Purgatory
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op, Task
+from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 
 
 class KafkaOperation(Op):
@@ -15,56 +16,54 @@ class KafkaOperation(Op):
         return self.ready and self.force_complete()
 
 
-async def test_requests_are_satisfied_by_checks_of_their_key(clock: VirtualClock) -> None:
+def test_requests_are_satisfied_by_checks_of_their_key(room: QuietPurgatory) -> None:
     """No request is satisfied until its condition holds; then the next check satisfies it once."""
-    async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
-        one, other = KafkaOperation(100), KafkaOperation(100)
-        assert purgatory.check_and_complete("test1") == 0
-        assert not purgatory.try_complete_else_watch(one, ["test1"])
-        assert purgatory.check_and_complete("test1") == 0
-        assert not purgatory.try_complete_else_watch(other, ["test2"])
-        assert purgatory.check_and_complete("test2") == 0
-        for op, key in ((one, "test1"), (other, "test2")):
-            op.ready = True
-            assert purgatory.check_and_complete(key) == 1
-            assert purgatory.check_and_complete(key) == 0
+    one, other = KafkaOperation(100), KafkaOperation(100)
+    assert room.check_and_complete("test1") == 0
+    assert not room.try_complete_else_watch(one, ["test1"])
+    assert room.check_and_complete("test1") == 0
+    assert not room.try_complete_else_watch(other, ["test2"])
+    assert room.check_and_complete("test2") == 0
+    for op, key in ((one, "test1"), (other, "test2")):
+        op.ready = True
+        assert room.check_and_complete(key) == 1
+        assert room.check_and_complete(key) == 0
 
 
-async def test_requests_expire(clock: VirtualClock) -> None:
+def test_requests_expire() -> None:
     """A request with a short timeout expires on time; one with a long timeout continues to wait."""
-    async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
-        short, long = KafkaOperation(0.02), KafkaOperation(200)
-        purgatory.try_complete_else_watch(short, ["test1"])
-        purgatory.try_complete_else_watch(long, ["test2"])
-        await clock.advance(0.019)
-        assert not short.is_completed
-        await clock.advance(0.001)
-        assert short.is_completed
-        assert not long.is_completed
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    short, long = KafkaOperation(0.02), KafkaOperation(200)
+    room.try_complete_else_watch(short, ["test1"])
+    room.try_complete_else_watch(long, ["test2"])
+    pass_time(clock, room, 19)
+    assert not short.is_completed
+    pass_time(clock, room, 1)
+    assert short.is_completed
+    assert not long.is_completed
 
 
-async def test_completed_requests_are_purged_at_once(clock: VirtualClock) -> None:
+def test_completed_requests_are_purged_at_once(room: QuietPurgatory) -> None:
     """Kafka's watch lists keep a completed operation until their next check; here all counts decrease at once."""
-    async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
-        ops = [KafkaOperation(100) for _ in range(3)]
-        for number, op in enumerate(ops, start=1):
-            purgatory.try_complete_else_watch(op, ["test1", "test2", "test3"][:number])
-        assert (purgatory.num_delayed, purgatory.watched) == (3, 6)
-        ops[1].ready = ops[2].ready = True
-        assert ops[1].try_complete()
-        assert (purgatory.num_delayed, purgatory.watched) == (2, 4)
-        assert ops[2].try_complete()
-        assert (purgatory.num_delayed, purgatory.watched) == (1, 1)
+    ops = [KafkaOperation(100) for _ in range(3)]
+    for number, op in enumerate(ops, start=1):
+        room.try_complete_else_watch(op, ["test1", "test2", "test3"][:number])
+    assert (room.num_delayed, room.watched) == (3, 6)
+    ops[1].ready = ops[2].ready = True
+    assert ops[1].try_complete()
+    assert (room.num_delayed, room.watched) == (2, 4)
+    assert ops[2].try_complete()
+    assert (room.num_delayed, room.watched) == (1, 1)
 
 
-async def test_cancelling_for_a_key_returns_the_operations(clock: VirtualClock) -> None:
+def test_cancelling_for_a_key_returns_the_operations(room: QuietPurgatory) -> None:
     """The operations on the key are cancelled and returned, others stay; an unknown key has none."""
-    async with Purgatory[KafkaOperation]("kafka", clock=clock) as purgatory:
-        for key in ("key", "key", "key2"):
-            purgatory.try_complete_else_watch(KafkaOperation(10), [key])
-        assert len(purgatory.cancel_for_key("key")) == 2
-        assert (purgatory.num_delayed, purgatory.watched) == (1, 1)
-        assert purgatory.cancel_for_key("key") == []
+    for key in ("key", "key", "key2"):
+        room.try_complete_else_watch(KafkaOperation(10), [key])
+    assert len(room.cancel_for_key("key")) == 2
+    assert (room.num_delayed, room.watched) == (1, 1)
+    assert room.cancel_for_key("key") == []
 
 
 async def test_a_check_during_a_try_is_queued(clock: VirtualClock) -> None:
@@ -86,24 +85,26 @@ async def test_a_check_during_a_try_is_queued(clock: VirtualClock) -> None:
         assert all(op.is_completed and op.completions == 1 for op in ops)
 
 
-async def test_tasks_already_expired_run_at_once(clock: VirtualClock) -> None:
+def test_tasks_already_expired_run_at_once() -> None:
     """Tasks with a negative delay run in the next turn of the clock, in deadline order."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, wheel_size=3)
     output: list[Any] = []
-    async with SystemTimer(tick_ms=1, wheel_size=3, clock=clock) as timer:
-        for delay_ms in range(-5, 0):
-            timer.add(Task(delay_ms, output))
-        await clock.advance(0)
+    for delay_ms in range(-5, 0):
+        room._core.timer.add(Task(delay_ms, output))
+    pass_time(clock, room, 0)
     assert sorted(output) == [-5, -4, -3, -2, -1]
 
 
-async def test_every_task_runs_as_often_as_it_was_added(clock: VirtualClock) -> None:
+def test_every_task_runs_as_often_as_it_was_added() -> None:
     """A wheel of three buckets overflows many times in half a second, and no task is lost or run twice."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, wheel_size=3)
     output: list[Any] = []
     expected = []
-    async with SystemTimer(tick_ms=1, wheel_size=3, clock=clock) as timer:
-        for delay_ms in [*range(5), *range(10, 100), *range(10, 100), *range(100, 500)]:
-            timer.add(Task(delay_ms, output))
-            expected.append(delay_ms)
-        await clock.advance(2)
-        assert timer.size == 0
+    for delay_ms in [*range(5), *range(10, 100), *range(10, 100), *range(100, 500)]:
+        room._core.timer.add(Task(delay_ms, output))
+        expected.append(delay_ms)
+    pass_time(clock, room, 2000)
+    assert room._core.timer.size == 0
     assert output == sorted(expected)

@@ -15,63 +15,64 @@ from tests.helpers import Boom, Op, check, park
 from tests.sansio import make_purgatory, pass_time
 
 
-async def test_a_full_purgatory_names_its_limit(clock: VirtualClock) -> None:
+def test_a_full_purgatory_names_its_limit() -> None:
     """PurgatoryFull contains the limit in its message, and the operation is still PENDING."""
-    async with Purgatory[Op]("room", clock=clock, max_parked=2) as purgatory:
-        ops = [Op(5) for _ in range(3)]
-        purgatory.try_complete_else_watch(ops[0], ["a"])
-        purgatory.try_complete_else_watch(ops[1], ["a"])
-        with pytest.raises(PurgatoryFull, match=r"'room' is full: max_parked=2") as caught:
-            purgatory.try_complete_else_watch(ops[2], ["b"])
-        assert (caught.value.limit, caught.value.key) == (2, None)
-        assert ops[2].outcome is Outcome.PENDING
-        check(purgatory, submitted=2, parked=2, keys=1)
-        ops[0].cancel()
-        assert not purgatory.try_complete_else_watch(ops[2], ["b"])
+    room = make_purgatory(ManualClock(), name="room", max_parked=2)
+    ops = [Op(5) for _ in range(3)]
+    room.try_complete_else_watch(ops[0], ["a"])
+    room.try_complete_else_watch(ops[1], ["a"])
+    with pytest.raises(PurgatoryFull, match=r"'room' is full: max_parked=2") as caught:
+        room.try_complete_else_watch(ops[2], ["b"])
+    assert (caught.value.limit, caught.value.key) == (2, None)
+    assert ops[2].outcome is Outcome.PENDING
+    check(room, submitted=2, parked=2, keys=1)
+    ops[0].cancel()
+    assert not room.try_complete_else_watch(ops[2], ["b"])
 
 
-async def test_a_full_key_is_named_in_the_error(clock: VirtualClock) -> None:
+def test_a_full_key_is_named_in_the_error() -> None:
     """Above ``max_parked_per_key`` nothing is parked, not even on the keys below their limit."""
-    async with Purgatory[Op]("room", clock=clock, max_parked_per_key=1) as purgatory:
-        purgatory.try_complete_else_watch(Op(5), ["a"])
-        with pytest.raises(PurgatoryFull, match=r"key 'a' of purgatory 'room' is full: max_parked_per_key=1") as e:
-            purgatory.try_complete_else_watch(Op(5), ["b", "a"])
-        assert (e.value.limit, e.value.key) == (1, "a")
-        check(purgatory, submitted=1, parked=1, keys=1, watched=1)
-        with pytest.raises(PurgatoryFull):
-            purgatory.try_complete_else_watch(Op(5), {"a": 5})
-        assert not purgatory.try_complete_else_watch(Op(5), ["b"])
+    room = make_purgatory(ManualClock(), name="room", max_parked_per_key=1)
+    room.try_complete_else_watch(Op(5), ["a"])
+    with pytest.raises(PurgatoryFull, match=r"key 'a' of purgatory 'room' is full: max_parked_per_key=1") as e:
+        room.try_complete_else_watch(Op(5), ["b", "a"])
+    assert (e.value.limit, e.value.key) == (1, "a")
+    check(room, submitted=1, parked=1, keys=1, watched=1)
+    with pytest.raises(PurgatoryFull):
+        room.try_complete_else_watch(Op(5), {"a": 5})
+    assert not room.try_complete_else_watch(Op(5), ["b"])
 
 
-async def test_an_operation_that_completes_at_once_is_never_refused(clock: VirtualClock) -> None:
+def test_an_operation_that_completes_at_once_is_never_refused() -> None:
     """A limit applies only to operations that must wait."""
-    async with Purgatory[Op]("room", clock=clock, max_parked=1, max_parked_per_key=1) as purgatory:
-        purgatory.try_complete_else_watch(Op(5), ["a"])
-        assert purgatory.try_complete_else_watch(Op(5, ready=True), ["a"])
+    room = make_purgatory(ManualClock(), max_parked=1, max_parked_per_key=1)
+    room.try_complete_else_watch(Op(5), ["a"])
+    assert room.try_complete_else_watch(Op(5, ready=True), ["a"])
 
 
 @pytest.mark.parametrize("end", ["complete", "check", "cancel", "cancel_for_key", "fail_for_key", "expire"])
-async def test_every_ending_frees_its_place_at_once(clock: VirtualClock, end: str) -> None:
+def test_every_ending_frees_its_place_at_once(end: str) -> None:
     """After any ending, the next operation is accepted within the same turn."""
-    async with Purgatory[Op]("limits", clock=clock, max_parked=1, max_parked_per_key=1) as purgatory:
-        operation = park(purgatory, "a", "b", timeout=1)
-        with pytest.raises(PurgatoryFull):
-            park(purgatory, "c")
-        if end == "complete":
-            operation.force_complete()
-        elif end == "check":
-            operation.ready = True
-            purgatory.check_and_complete("a")
-        elif end == "cancel":
-            operation.cancel()
-        elif end == "cancel_for_key":
-            purgatory.cancel_for_key("b")
-        elif end == "fail_for_key":
-            purgatory.fail_for_key("b", Boom())
-        else:
-            await clock.advance(1)
-        park(purgatory, "b")
-        check(purgatory, parked=1, watched=1, keys=1)
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, max_parked=1, max_parked_per_key=1)
+    operation = park(room, "a", "b", timeout=1)
+    with pytest.raises(PurgatoryFull):
+        park(room, "c")
+    if end == "complete":
+        operation.force_complete()
+    elif end == "check":
+        operation.ready = True
+        room.check_and_complete("a")
+    elif end == "cancel":
+        operation.cancel()
+    elif end == "cancel_for_key":
+        room.cancel_for_key("b")
+    elif end == "fail_for_key":
+        room.fail_for_key("b", Boom())
+    else:
+        pass_time(clock, room, 1000)
+    park(room, "b")
+    check(room, parked=1, watched=1, keys=1)
 
 
 async def test_a_cancelled_task_frees_its_place(clock: VirtualClock) -> None:
@@ -95,52 +96,53 @@ async def test_wait_until_counts_against_the_limit(clock: VirtualClock) -> None:
         assert await purgatory.wait_until(lambda: True, keys=["b"], timeout=1)
 
 
-async def test_a_refused_operation_can_be_parked_later(clock: VirtualClock) -> None:
+def test_a_refused_operation_can_be_parked_later() -> None:
     """A refused operation is PENDING, on no key and without a deadline; its next try is a first try."""
-    async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=1) as purgatory:
-        first, second = park(purgatory, "a"), Op(5)
-        with pytest.raises(PurgatoryFull) as caught:
-            purgatory.try_complete_else_watch(second, ["b", "a", "c"])
-        assert isinstance(caught.value, PurgatoryError)
-        assert (second.outcome, second.keys, second.scheduled) == (Outcome.PENDING, (), False)
-        check(purgatory, submitted=1, parked=1, watched=1, keys=1, num_delayed=0)
-        await clock.advance(10)
-        first.cancel()
-        assert not purgatory.try_complete_else_watch(second, ["b", "a", "c"])
-        await clock.advance(4.999)
-        assert second.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert second.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, max_parked_per_key=1)
+    first, second = park(room, "a"), Op(5)
+    with pytest.raises(PurgatoryFull) as caught:
+        room.try_complete_else_watch(second, ["b", "a", "c"])
+    assert isinstance(caught.value, PurgatoryError)
+    assert (second.outcome, second.keys, second.scheduled) == (Outcome.PENDING, (), False)
+    check(room, submitted=1, parked=1, watched=1, keys=1, num_delayed=0)
+    pass_time(clock, room, 10_000)
+    first.cancel()
+    assert not room.try_complete_else_watch(second, ["b", "a", "c"])
+    pass_time(clock, room, 4999)
+    assert second.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert second.outcome is Outcome.EXPIRED
 
 
-async def test_duplicate_keys_count_once(clock: VirtualClock) -> None:
+def test_duplicate_keys_count_once() -> None:
     """An operation with a duplicate key takes one place on it."""
-    async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=2) as purgatory:
-        park(purgatory, "a", "a", "a")
-        park(purgatory, "a", "a")
-        with pytest.raises(PurgatoryFull):
-            park(purgatory, "a", "a")
+    room = make_purgatory(ManualClock(), max_parked_per_key=2)
+    park(room, "a", "a", "a")
+    park(room, "a", "a")
+    with pytest.raises(PurgatoryFull):
+        park(room, "a", "a")
 
 
-async def test_watchers_with_and_without_thresholds_share_the_limit_of_a_key(clock: VirtualClock) -> None:
+def test_watchers_with_and_without_thresholds_share_the_limit_of_a_key() -> None:
     """Both kinds of watchers count toward ``max_parked_per_key``."""
-    async with Purgatory[Op]("limits", clock=clock, max_parked_per_key=2) as purgatory:
-        park(purgatory, "a")
-        purgatory.try_complete_else_watch(Op(), {"a": 5})
-        for keys in (["a"], {"a": 7}):
-            with pytest.raises(PurgatoryFull):
-                purgatory.try_complete_else_watch(Op(), keys)
-
-
-async def test_an_operation_parked_within_the_first_try_of_another_counts(clock: VirtualClock) -> None:
-    """A place that is free at the outer call may be taken before its operation is parked."""
-    async with Purgatory[Op]("limits", clock=clock, max_parked=1) as purgatory:
-        inner = Op()
-        outer = Op(on_try=lambda _: purgatory.try_complete_else_watch(inner, ["a"]))
+    room = make_purgatory(ManualClock(), max_parked_per_key=2)
+    park(room, "a")
+    room.try_complete_else_watch(Op(), {"a": 5})
+    for keys in (["a"], {"a": 7}):
         with pytest.raises(PurgatoryFull):
-            purgatory.try_complete_else_watch(outer, ["b"])
-        assert inner.keys == ("a",)
-        check(purgatory, parked=1, submitted=1)
+            room.try_complete_else_watch(Op(), keys)
+
+
+def test_an_operation_parked_within_the_first_try_of_another_counts() -> None:
+    """A place that is free at the outer call may be taken before its operation is parked."""
+    room = make_purgatory(ManualClock(), max_parked=1)
+    inner = Op()
+    outer = Op(on_try=lambda _: room.try_complete_else_watch(inner, ["a"]))
+    with pytest.raises(PurgatoryFull):
+        room.try_complete_else_watch(outer, ["b"])
+    assert inner.keys == ("a",)
+    check(room, parked=1, submitted=1)
 
 
 @given(

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from purgatory import Purgatory
+from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
+from tests.sansio import QuietPurgatory
 
 
-def note(room: Purgatory[Any]) -> list[tuple[Hashable, bool]]:
+def note(room: BasePurgatory) -> list[tuple[Hashable, bool]]:
     """Begin to note the checks, and return the list that gets them."""
     noted: list[tuple[Hashable, bool]] = []
     room._core.queued.note_into(noted)
@@ -43,37 +45,35 @@ async def test_every_check_is_noted_with_or_without_a_watcher(clock: VirtualCloc
         assert len(noted) == 7
 
 
-async def test_the_notes_are_bounded(clock: VirtualClock) -> None:
+def test_the_notes_are_bounded(room: QuietPurgatory) -> None:
     """After a thousand checks, no more are noted until the next call."""
-    async with Purgatory[Any]("test", clock=clock) as room:
-        noted = note(room)
-        for number in range(1500):
-            room.check(number)
-        assert len(noted) == 1000
-        assert room._core.queued.busy == 0
-        noted = note(room)
-        room.check("a")
-        assert noted == [("a", False)]
+    noted = note(room)
+    for number in range(1500):
+        room.check(number)
+    assert len(noted) == 1000
+    assert room._core.queued.busy == 0
+    noted = note(room)
+    room.check("a")
+    assert noted == [("a", False)]
 
 
 @pytest.mark.parametrize("begin", [True, False])
-async def test_notes_that_begin_or_end_in_a_callback(clock: VirtualClock, begin: bool) -> None:
+def test_notes_that_begin_or_end_in_a_callback(room: QuietPurgatory, begin: bool) -> None:
     """Queued checks stay queued, and the purgatory is as it should be afterwards."""
-    async with Purgatory[Any]("test", clock=clock) as room:
-        noted: list[tuple[Hashable, bool]] = []
-        if not begin:
+    noted: list[tuple[Hashable, bool]] = []
+    if not begin:
+        room._core.queued.note_into(noted)
+
+    def callback(_: Op) -> None:
+        if begin:
             room._core.queued.note_into(noted)
+        else:
+            room._core.queued.end_notes()
+        assert room.check("b") == 0
 
-        def callback(_: Op) -> None:
-            if begin:
-                room._core.queued.note_into(noted)
-            else:
-                room._core.queued.end_notes()
-            assert room.check("b") == 0
-
-        room.try_complete_else_watch(ready := Op(5.0, on_complete=callback), ["a"])
-        room.try_complete_else_watch(other := Op(5.0), ["b"])
-        ready.ready = other.ready = True
-        assert room.check("a") == 2
-        room._check()
-        assert noted == ([("b", True)] if begin else [("a", True)])
+    room.try_complete_else_watch(ready := Op(5.0, on_complete=callback), ["a"])
+    room.try_complete_else_watch(other := Op(5.0), ["b"])
+    ready.ready = other.ready = True
+    assert room.check("a") == 2
+    room._check()
+    assert noted == ([("b", True)] if begin else [("a", True)])

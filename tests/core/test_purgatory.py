@@ -19,7 +19,7 @@ def test_expire_some_returns_how_many_have_left() -> None:
     for number in range(5):
         room.try_complete_else_watch(Op(), [number])
     assert [room._core.expire_some(2) for _ in range(4)] == [2, 2, 1, 0]
-    check(room, parked=0, expired_by_closing=5)  # type: ignore[arg-type]
+    check(room, parked=0, expired_by_closing=5)
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
@@ -43,7 +43,7 @@ def test_a_key_that_raises_while_it_is_parked_leaves_nothing_behind(bad: int) ->
         room.try_complete_else_watch(operation, keys)
     assert operation.outcome is Outcome.PENDING
     assert operation.expiration_ms is None
-    check(room, parked=0, watched=0, keys=0, submitted=0)  # type: ignore[arg-type]
+    check(room, parked=0, watched=0, keys=0, submitted=0)
 
 
 def test_a_callback_that_raises_when_its_operation_has_ended_is_reported_with_it() -> None:

@@ -9,50 +9,49 @@ import pytest
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check
+from tests.sansio import QuietPurgatory
 
 # Checks
 
 
-async def test_a_check_from_a_callback_is_queued_and_counted_by_the_outermost_call(clock: VirtualClock) -> None:
+def test_a_check_from_a_callback_is_queued_and_counted_by_the_outermost_call(room: QuietPurgatory) -> None:
     """The check returns 0, and runs in order before the outermost call returns, which counts its completions."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        order: list[str] = []
+    order: list[str] = []
 
-        def then(*keys: str) -> Callable[[Op], None]:
-            def callback(op: Op) -> None:
-                order.append(op.name)
-                for key in keys:
-                    assert purgatory.check_and_complete(key) == 0
+    def then(*keys: str) -> Callable[[Op], None]:
+        def callback(op: Op) -> None:
+            order.append(op.name)
+            for key in keys:
+                assert room.check_and_complete(key) == 0
 
-            return callback
+        return callback
 
-        tree = {"a": ("b", "c"), "b": ("d",), "c": ("e",), "d": (), "e": ()}
-        for name, following in tree.items():
-            op = Op(5, name=name, on_complete=then(*following))
-            purgatory.try_complete_else_watch(op, [name])
-            op.ready = True
-        assert purgatory.check_and_complete("a") == 5
-        assert order == ["a", "b", "c", "d", "e"]
-        check(purgatory, parked=0, completed=5)
+    tree = {"a": ("b", "c"), "b": ("d",), "c": ("e",), "d": (), "e": ()}
+    for name, following in tree.items():
+        op = Op(5, name=name, on_complete=then(*following))
+        room.try_complete_else_watch(op, [name])
+        op.ready = True
+    assert room.check_and_complete("a") == 5
+    assert order == ["a", "b", "c", "d", "e"]
+    check(room, parked=0, completed=5)
 
 
 @pytest.mark.parametrize("ending", ["force", "run"])
-async def test_a_check_within_an_ending_is_queued(clock: VirtualClock, ending: str) -> None:
+def test_a_check_within_an_ending_is_queued(room: QuietPurgatory, ending: str) -> None:
     """In every kind of ending, the check in the callback returns 0, and runs before the ending returns."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        counted: list[int] = []
-        other = Op(None)
-        op = Op(5, on_complete=lambda _: counted.append(purgatory.check_and_complete("b")))
-        purgatory.try_complete_else_watch(op, ["a"])
-        purgatory.try_complete_else_watch(other, ["b"])
-        other.ready = True
-        if ending == "force":
-            op.force_complete()
-        else:
-            op.run()
-        assert counted == [0]
-        assert other.outcome is Outcome.COMPLETED
-        purgatory._check()
+    counted: list[int] = []
+    other = Op(None)
+    op = Op(5, on_complete=lambda _: counted.append(room.check_and_complete("b")))
+    room.try_complete_else_watch(op, ["a"])
+    room.try_complete_else_watch(other, ["b"])
+    other.ready = True
+    if ending == "force":
+        op.force_complete()
+    else:
+        op.run()
+    assert counted == [0]
+    assert other.outcome is Outcome.COMPLETED
+    room._check()
 
 
 @pytest.mark.slow
@@ -112,60 +111,57 @@ async def test_a_chain_of_a_hundred_thousand_uses_constant_stack(clock: VirtualC
 # Parks, withdrawals, closing
 
 
-async def test_cancelling_a_key_from_inside_try_complete(clock: VirtualClock) -> None:
+def test_cancelling_a_key_from_inside_try_complete(room: QuietPurgatory) -> None:
     """An operation that withdraws its whole key while it is tried is cancelled with the others, and not completed."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        withdrawn: list[Op] = []
-        ops = [Op(5) for _ in range(5)]
-        for op in ops:
-            purgatory.try_complete_else_watch(op, ["a", "b"])
-            op.ready = True
-        ops[0].ready = False
-        ops[1]._on_try = lambda _: withdrawn.extend(purgatory.cancel_for_key("a"))
-        assert purgatory.check_and_complete("a") == 0
-        assert withdrawn == ops
-        assert {op.outcome for op in ops} == {Outcome.CANCELLED}
-        assert [op.completions for op in ops] == [0] * 5
-        assert ops[2].calls == ["try"]
-        check(purgatory, parked=0, watched=0, cancelled=5)
+    withdrawn: list[Op] = []
+    ops = [Op(5) for _ in range(5)]
+    for op in ops:
+        room.try_complete_else_watch(op, ["a", "b"])
+        op.ready = True
+    ops[0].ready = False
+    ops[1]._on_try = lambda _: withdrawn.extend(room.cancel_for_key("a"))
+    assert room.check_and_complete("a") == 0
+    assert withdrawn == ops
+    assert {op.outcome for op in ops} == {Outcome.CANCELLED}
+    assert [op.completions for op in ops] == [0] * 5
+    assert ops[2].calls == ["try"]
+    check(room, parked=0, watched=0, cancelled=5)
 
 
-async def test_parking_from_inside_try_complete_keeps_the_order_of_arrival(clock: VirtualClock) -> None:
+def test_parking_from_inside_try_complete_keeps_the_order_of_arrival(room: QuietPurgatory) -> None:
     """An operation that is parked within another's first try is tried before that one."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        order: list[str] = []
-        inner = Op(5, name="inner", on_try=lambda op: order.append(op.name))
+    order: list[str] = []
+    inner = Op(5, name="inner", on_try=lambda op: order.append(op.name))
 
-        def park_inner(op: Op) -> None:
-            order.append(op.name)
-            if not inner.keys:
-                purgatory.try_complete_else_watch(inner, ["a"])
+    def park_inner(op: Op) -> None:
+        order.append(op.name)
+        if not inner.keys:
+            room.try_complete_else_watch(inner, ["a"])
 
-        outer = Op(5, name="outer", on_try=park_inner)
-        purgatory.try_complete_else_watch(outer, ["a"])
-        purgatory._check()
-        order.clear()
-        purgatory.check_and_complete("a")
-        assert order == ["inner", "outer"]
+    outer = Op(5, name="outer", on_try=park_inner)
+    room.try_complete_else_watch(outer, ["a"])
+    room._check()
+    order.clear()
+    room.check_and_complete("a")
+    assert order == ["inner", "outer"]
 
 
-async def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(clock: VirtualClock) -> None:
+def test_an_operation_parked_during_a_check_of_its_key_waits_for_the_next(room: QuietPurgatory) -> None:
     """An operation that arrives during a check has had its own try; the next check tries it again."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        arrived: list[Op] = []
+    arrived: list[Op] = []
 
-        def park_another(_: Op) -> None:
-            arrived.append(Op(5))
-            purgatory.try_complete_else_watch(arrived[-1], ["a"])
+    def park_another(_: Op) -> None:
+        arrived.append(Op(5))
+        room.try_complete_else_watch(arrived[-1], ["a"])
 
-        ops = [Op(5, on_complete=park_another) for _ in range(3)]
-        for op in ops:
-            purgatory.try_complete_else_watch(op, ["a"])
-            op.ready = True
-        assert purgatory.check_and_complete("a") == 3
-        assert [op.calls for op in arrived] == [["try"]] * 3
-        purgatory.check_and_complete("a")
-        assert [op.calls for op in arrived] == [["try", "try"]] * 3
+    ops = [Op(5, on_complete=park_another) for _ in range(3)]
+    for op in ops:
+        room.try_complete_else_watch(op, ["a"])
+        op.ready = True
+    assert room.check_and_complete("a") == 3
+    assert [op.calls for op in arrived] == [["try"]] * 3
+    room.check_and_complete("a")
+    assert [op.calls for op in arrived] == [["try", "try"]] * 3
 
 
 async def test_an_operation_whose_first_try_closes_the_purgatory_is_refused(clock: VirtualClock) -> None:

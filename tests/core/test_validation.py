@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, TimerTask
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op, check
+from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 
 # Keys
 
@@ -39,19 +40,18 @@ def _keys_that_raise() -> Iterator[str]:
         ({"a": float("nan")}, ValueError, "threshold for key 'a' must be a number that a value can reach, got NaN"),
     ],
 )
-async def test_bad_keys_are_refused_and_change_nothing(
-    clock: VirtualClock, keys: Any, error: type[Exception], message: str
+def test_bad_keys_are_refused_and_change_nothing(
+    room: QuietPurgatory, keys: Any, error: type[Exception], message: str
 ) -> None:
     """The error states the expected keys; nothing is tried, parked or counted, and the operation is still usable."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(5)
-        with pytest.raises(error, match=message):
-            purgatory.try_complete_else_watch(op, keys() if callable(keys) else keys)
-        assert op.calls == []
-        check(purgatory, submitted=0, parked=0, watched=0, keys=0, num_delayed=0)
-        assert purgatory.timer.size == 0
-        assert not purgatory.try_complete_else_watch(op, ["good"])
-        check(purgatory, submitted=1, parked=1)
+    op = Op(5)
+    with pytest.raises(error, match=message):
+        room.try_complete_else_watch(op, keys() if callable(keys) else keys)
+    assert op.calls == []
+    check(room, submitted=0, parked=0, watched=0, keys=0, num_delayed=0)
+    assert room._core.timer.size == 0
+    assert not room.try_complete_else_watch(op, ["good"])
+    check(room, submitted=1, parked=1)
 
 
 async def test_unhashable_keys_are_refused_everywhere(purgatory: Purgatory[Op]) -> None:
@@ -71,12 +71,12 @@ async def test_unhashable_keys_are_refused_everywhere(purgatory: Purgatory[Op]) 
 
 
 @pytest.mark.parametrize("error", ["text", Boom, None, KeyboardInterrupt()])
-async def test_failing_needs_an_exception(purgatory: Purgatory[Op], error: Any) -> None:
+def test_failing_needs_an_exception(room: QuietPurgatory, error: Any) -> None:
     """Only an Exception instance can be an operation's failure."""
     op = Op(5)
-    purgatory.try_complete_else_watch(op, ["a"])
+    room.try_complete_else_watch(op, ["a"])
     with pytest.raises(TypeError, match="error must be an instance of Exception"):
-        purgatory.fail_for_key("a", error)
+        room.fail_for_key("a", error)
     assert op.outcome is Outcome.PENDING
 
 
@@ -99,38 +99,38 @@ async def test_parking_twice_is_refused(purgatory: Purgatory[Op]) -> None:
     check(purgatory, submitted=1, parked=0, cancelled=1)
 
 
-async def test_parking_in_two_purgatories_is_refused(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+def test_parking_in_two_purgatories_is_refused(room: QuietPurgatory) -> None:
     """A parked operation is not accepted by another purgatory."""
-    async with Purgatory[Op]("other", clock=clock) as other:
-        op = Op(5)
-        purgatory.try_complete_else_watch(op, ["a"])
-        with pytest.raises(ValueError, match="which is parked already"):
-            other.try_complete_else_watch(op, ["a"])
-        check(other, submitted=0)
+    other = make_purgatory(ManualClock(), name="other")
+    op = Op(5)
+    room.try_complete_else_watch(op, ["a"])
+    with pytest.raises(ValueError, match="which is parked already"):
+        other.try_complete_else_watch(op, ["a"])
+    check(other, submitted=0)
 
 
-async def test_handing_itself_over_within_its_first_try_is_refused(purgatory: Purgatory[Op]) -> None:
+def test_handing_itself_over_within_its_first_try_is_refused(room: QuietPurgatory) -> None:
     """An operation that is being tried already belongs to a purgatory."""
     seen: list[type] = []
 
     def again(op: Op) -> None:
         try:
-            purgatory.try_complete_else_watch(op, ["b"])
+            room.try_complete_else_watch(op, ["b"])
         except ValueError as error:
             seen.append(type(error))
 
     op = Op(5, on_try=again)
-    assert not purgatory.try_complete_else_watch(op, ["a"])
+    assert not room.try_complete_else_watch(op, ["a"])
     assert seen == [ValueError]
-    check(purgatory, submitted=1, parked=1, watched=1)
+    check(room, submitted=1, parked=1, watched=1)
 
 
 @pytest.mark.parametrize("operation", [None, "op", TimerTask(5), object()])
-async def test_only_operations_are_taken(purgatory: Purgatory[Op], operation: Any) -> None:
+def test_only_operations_are_taken(room: QuietPurgatory, operation: Any) -> None:
     """Any other object raises a TypeError that states the expected type."""
     with pytest.raises(TypeError, match="operation must be a DelayedOperation"):
-        purgatory.try_complete_else_watch(operation, ["a"])
-    check(purgatory, submitted=0)
+        room.try_complete_else_watch(operation, ["a"])
+    check(room, submitted=0)
 
 
 async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> None:
@@ -166,41 +166,41 @@ def test_bad_parameters_are_refused(arguments: dict[str, Any], error: type[Excep
 
 
 @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
-async def test_a_bad_extension_changes_nothing(clock: VirtualClock, timeout: float) -> None:
+def test_a_bad_extension_changes_nothing(timeout: float) -> None:
     """An invalid timeout is refused, and the old deadline stands."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(1)
-        purgatory.try_complete_else_watch(op, ["key"])
-        with pytest.raises(ValueError, match="timeout"):
-            op.extend(timeout)
-        check(purgatory, parked=1, num_delayed=1)
-        await clock.advance(1)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(1)
+    room.try_complete_else_watch(op, ["key"])
+    with pytest.raises(ValueError, match="timeout"):
+        op.extend(timeout)
+    check(room, parked=1, num_delayed=1)
+    pass_time(clock, room, 1000)
+    assert op.outcome is Outcome.EXPIRED
 
 
 @pytest.mark.parametrize(
     ("value", "error"), [("5", TypeError), ([], TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
-async def test_a_bad_value_is_refused_at_once(clock: VirtualClock, value: Any, error: type[Exception]) -> None:
+def test_a_bad_value_is_refused_at_once(room: QuietPurgatory, value: Any, error: type[Exception]) -> None:
     """The call that passes the value raises, also inside a callback, where the check is queued."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        ranked = Op(5)
-        purgatory.try_complete_else_watch(ranked, {"a": 3})
-        with pytest.raises(error, match="value"):
-            purgatory.check_and_complete("a", value)
-        with pytest.raises(error, match="value"):
-            purgatory.check_and_complete("unwatched", value)
-        assert ranked.calls == ["try"]
+    ranked = Op(5)
+    room.try_complete_else_watch(ranked, {"a": 3})
+    with pytest.raises(error, match="value"):
+        room.check_and_complete("a", value)
+    with pytest.raises(error, match="value"):
+        room.check_and_complete("unwatched", value)
+    assert ranked.calls == ["try"]
 
-        def check_with_value(_: Op) -> None:
-            with pytest.raises(error, match="value"):
-                purgatory.check_and_complete("a", value)
-            purgatory.check_and_complete("a", 3)
+    def check_with_value(_: Op) -> None:
+        with pytest.raises(error, match="value"):
+            room.check_and_complete("a", value)
+        room.check_and_complete("a", 3)
 
-        op = Op(5, on_complete=check_with_value)
-        purgatory.try_complete_else_watch(op, ["b"])
-        op.ready = ranked.ready = True
-        assert purgatory.check_and_complete("b") == 2
+    op = Op(5, on_complete=check_with_value)
+    room.try_complete_else_watch(op, ["b"])
+    op.ready = ranked.ready = True
+    assert room.check_and_complete("b") == 2
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan"), float("inf")])
@@ -236,7 +236,7 @@ async def test_errors_name_the_call_to_use(
     check(purgatory, submitted=0, parked=0)
 
 
-async def test_a_hashable_list_is_a_key(purgatory: Purgatory[Op]) -> None:
+def test_a_hashable_list_is_a_key(room: QuietPurgatory) -> None:
     """A subclass of list with a hash is a key like any other."""
 
     class Key(list[str]):
@@ -244,9 +244,9 @@ async def test_a_hashable_list_is_a_key(purgatory: Purgatory[Op]) -> None:
             return 5
 
     key = Key(["a"])
-    purgatory.try_complete_else_watch(op := Op(5), [key])
+    room.try_complete_else_watch(op := Op(5), [key])
     op.ready = True
-    assert purgatory.check(key) == 1
+    assert room.check(key) == 1
 
 
 def _ended() -> Op:

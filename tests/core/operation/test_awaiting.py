@@ -9,6 +9,7 @@ import pytest
 from purgatory import OperationCancelled, Outcome, Purgatory, PurgatoryError
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
+from tests.sansio import QuietPurgatory
 
 
 async def test_every_awaiter_gets_the_result(clock: VirtualClock) -> None:
@@ -181,7 +182,7 @@ async def _error_of(op: Op) -> OperationCancelled:
     return caught.value
 
 
-async def test_a_traceback_that_was_dropped_stays_dropped(purgatory: Purgatory[Op]) -> None:
+def test_a_traceback_that_was_dropped_stays_dropped(room: QuietPurgatory) -> None:
     """A traceback that the user removes from the exception is not restored."""
 
     def boom(_: Op) -> None:

@@ -10,6 +10,7 @@ import pytest
 from purgatory import Event, OperationCancelled, Outcome, Purgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, Recorder, check, park_in_tasks
+from tests.sansio import QuietPurgatory
 
 
 class Mute:
@@ -114,11 +115,11 @@ async def test_a_cancelled_task_in_park_gives_no_reason(clock: VirtualClock, sec
         assert op.outcome is Outcome.CANCELLED
 
 
-async def test_the_first_ending_decides_the_reason(purgatory: Purgatory[Op]) -> None:
+def test_the_first_ending_decides_the_reason(room: QuietPurgatory) -> None:
     """A second ``cancel()`` returns False and does not change the reason; a completed operation keeps its result."""
     op, done = Op(5), Op(5, name="done", ready=True)
-    purgatory.try_complete_else_watch(op, ["a"])
-    purgatory.try_complete_else_watch(done, ["a"])
+    room.try_complete_else_watch(op, ["a"])
+    room.try_complete_else_watch(done, ["a"])
     assert op.cancel("first")
     assert not op.cancel("second")
     assert not done.cancel("too late")

@@ -10,6 +10,7 @@ import pytest
 from purgatory import DelayedOperation, Outcome, Purgatory, SystemTimer, TimerTask
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check
+from tests.sansio import QuietPurgatory
 
 
 async def _ready() -> bool:
@@ -148,9 +149,7 @@ async def test_a_result_that_is_a_coroutine_fails_the_operation(
     check(purgatory, parked=0, failed=1)
 
 
-async def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(
-    purgatory: Purgatory[Op], reported: list[dict[str, Any]]
-) -> None:
+def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(room: QuietPurgatory) -> None:
     """Without an awaiting task, the TypeError is reported; the other operations on the key are still tried."""
 
     class Later(Op):
@@ -158,13 +157,13 @@ async def test_a_try_that_returns_a_coroutine_in_a_check_fails_the_operation(
             return _ready() if self.ready else False  # type: ignore[return-value]
 
     op, other = Later(), Op()
-    purgatory.try_complete_else_watch(op, ["a"])
-    purgatory.try_complete_else_watch(other, ["a"])
+    room.try_complete_else_watch(op, ["a"])
+    room.try_complete_else_watch(other, ["a"])
     op.ready = other.ready = True
-    assert purgatory.check_and_complete("a") == 1
+    assert room.check_and_complete("a") == 1
     assert op.outcome is Outcome.FAILED
-    assert [type(context["exception"]) for context in reported] == [TypeError]
-    assert str(reported[0]["exception"]).startswith("Later.try_complete() must return whether the condition holds")
+    assert [type(error) for error in room.reported] == [TypeError]
+    assert str(room.reported[0]).startswith("Later.try_complete() must return whether the condition holds")
 
 
 async def test_an_expiration_hook_that_is_a_coroutine_is_reported(

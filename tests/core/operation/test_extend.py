@@ -15,28 +15,30 @@ from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 # In each state
 
 
-async def test_before_parking_it_replaces_the_timeout(clock: VirtualClock) -> None:
+def test_before_parking_it_replaces_the_timeout() -> None:
     """``extend`` before parking replaces the timeout."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(1)
-        assert op.extend(5)
-        purgatory.try_complete_else_watch(op, ["key"])
-        await clock.advance(4.999)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(1)
+    assert op.extend(5)
+    room.try_complete_else_watch(op, ["key"])
+    pass_time(clock, room, 4999)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
 
 
-async def test_in_its_first_try_it_replaces_the_timeout(clock: VirtualClock) -> None:
+def test_in_its_first_try_it_replaces_the_timeout() -> None:
     """``try_complete`` may set the timeout."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(1, on_try=lambda op: op.extend(5))
-        purgatory.try_complete_else_watch(op, ["key"])
-        check(purgatory, num_delayed=1)
-        await clock.advance(4.999)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(1, on_try=lambda op: op.extend(5))
+    room.try_complete_else_watch(op, ["key"])
+    check(room, num_delayed=1)
+    pass_time(clock, room, 4999)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
 
 
 def test_in_its_first_try_it_counts_from_that_moment() -> None:
@@ -75,12 +77,11 @@ def test_in_its_first_try_the_last_extension_counts(words: list[float | None], a
     assert ended_ms == ([] if at_ms is None else [at_ms])
 
 
-async def test_without_a_deadline_from_the_first_try_on(clock: VirtualClock) -> None:
+def test_without_a_deadline_from_the_first_try_on(room: QuietPurgatory) -> None:
     """If ``try_complete`` removes the deadline, the operation waits without a deadline."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(5, on_try=lambda op: op.extend(None))
-        purgatory.try_complete_else_watch(op, ["a"])
-        assert (op.timeout, op.expiration_ms, purgatory.num_delayed) == (None, None, 0)
+    op = Op(5, on_try=lambda op: op.extend(None))
+    room.try_complete_else_watch(op, ["a"])
+    assert (op.timeout, op.expiration_ms, room.num_delayed) == (None, None, 0)
 
 
 def test_a_refused_operation_keeps_its_extended_timeout() -> None:
@@ -101,68 +102,70 @@ def test_a_refused_operation_keeps_its_extended_timeout() -> None:
 
 @pytest.mark.parametrize("first", [0.005, 0.3, 5.0, None])
 @pytest.mark.parametrize("second", [0.004, 0.5, 7.0, None])
-async def test_the_last_extension_counts(clock: VirtualClock, first: float | None, second: float | None) -> None:
+def test_the_last_extension_counts(first: float | None, second: float | None) -> None:
     """The last extension sets the deadline, earlier, later or none, counted from its call."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(first)
-        purgatory.try_complete_else_watch(op, ["key"])
-        await clock.advance(0.003)
-        assert op.extend(second)
-        check(purgatory, parked=1, num_delayed=0 if second is None else 1)
-        if second is None:
-            await clock.advance(100)
-            assert op.outcome is Outcome.PENDING
-            return
-        await clock.advance(second - 0.001)
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(first)
+    room.try_complete_else_watch(op, ["key"])
+    pass_time(clock, room, 3)
+    assert op.extend(second)
+    check(room, parked=1, num_delayed=0 if second is None else 1)
+    if second is None:
+        pass_time(clock, room, 100_000)
         assert op.outcome is Outcome.PENDING
-        purgatory._check()
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
-        check(purgatory, parked=0, num_delayed=0, expired=1)
-        assert purgatory.statistics().lateness.max == 0
+        return
+    pass_time(clock, room, round(second * 1000) - 1)
+    assert op.outcome is Outcome.PENDING
+    room._check()
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
+    check(room, parked=0, num_delayed=0, expired=1)
+    assert room.statistics().lateness.max == 0
 
 
-async def test_extending_again_and_again_keeps_it_alive(clock: VirtualClock) -> None:
+def test_extending_again_and_again_keeps_it_alive() -> None:
     """A heartbeat moves the deadline a thousand times; the operation expires when the heartbeats stop."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(1)
-        purgatory.try_complete_else_watch(op, ["key"])
-        for _ in range(200):
-            await clock.advance(0.7)
-            assert op.extend(1)
-        purgatory._check()
-        await clock.advance(0.999)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(1)
+    room.try_complete_else_watch(op, ["key"])
+    for _ in range(200):
+        pass_time(clock, room, 700)
+        assert op.extend(1)
+    room._check()
+    pass_time(clock, room, 999)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
 
 
-async def test_extending_keeps_the_order_on_its_keys(clock: VirtualClock) -> None:
+def test_extending_keeps_the_order_on_its_keys(room: QuietPurgatory) -> None:
     """Extending an operation does not change the order of the tries."""
-    async with Purgatory[Op]("extend", clock=clock) as purgatory:
-        tried: list[str] = []
-        operations = [Op(5, name=name, on_try=lambda operation: tried.append(operation.name)) for name in "abc"]
-        for operation in operations:
-            purgatory.try_complete_else_watch(operation, ["key"])
-        tried.clear()
-        operations[0].extend(9)
-        operations[2].extend(1)
-        operations[1].extend(None)
-        purgatory.check_and_complete("key")
-        assert tried == ["a", "b", "c"]
+    tried: list[str] = []
+    operations = [Op(5, name=name, on_try=lambda operation: tried.append(operation.name)) for name in "abc"]
+    for operation in operations:
+        room.try_complete_else_watch(operation, ["key"])
+    tried.clear()
+    operations[0].extend(9)
+    operations[2].extend(1)
+    operations[1].extend(None)
+    room.check_and_complete("key")
+    assert tried == ["a", "b", "c"]
 
 
-async def test_it_is_extended_from_inside_a_check(clock: VirtualClock) -> None:
+def test_it_is_extended_from_inside_a_check() -> None:
     """``try_complete`` of a parked operation may move the deadline in both directions."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(1)
-        purgatory.try_complete_else_watch(op, ["key"])
-        op._on_try = lambda op: op.extend(3)
-        assert purgatory.check_and_complete("key") == 0
-        await clock.advance(2.999)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    op = Op(1)
+    room.try_complete_else_watch(op, ["key"])
+    op._on_try = lambda op: op.extend(3)
+    assert room.check_and_complete("key") == 0
+    pass_time(clock, room, 2999)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
 
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 10, 100, 1000])
@@ -251,45 +254,44 @@ def test_a_passed_deadline_can_be_extended_until_the_expiry() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 0, 5])
-async def test_an_operation_that_is_due_is_extended(clock: VirtualClock, timeout: float | None) -> None:
+def test_an_operation_that_is_due_is_extended(room: QuietPurgatory, timeout: float | None) -> None:
     """An operation that is extended while it is due is counted at most once among those with a deadline."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(0)
-        purgatory.try_complete_else_watch(op, ["a"])
-        assert op.extend(timeout)
-        assert purgatory.num_delayed == (timeout is not None)
-        purgatory._check()
-        op.cancel()
-        assert purgatory.num_delayed == 0
+    op = Op(0)
+    room.try_complete_else_watch(op, ["a"])
+    assert op.extend(timeout)
+    assert room.num_delayed == (timeout is not None)
+    room._check()
+    op.cancel()
+    assert room.num_delayed == 0
 
 
 # Too late
 
 
-async def test_an_operation_that_has_ended_cannot_be_extended(clock: VirtualClock) -> None:
+def test_an_operation_that_has_ended_cannot_be_extended(room: QuietPurgatory) -> None:
     """``extend`` returns whether the operation is still pending, in every state."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        ops = [Op(1) for _ in range(4)]
-        for op in ops:
-            purgatory.try_complete_else_watch(op, ["key"])
-        ops[0].force_complete()
-        ops[1].cancel()
-        ops[2].run()
-        purgatory.fail_for_key("key", Boom())
-        assert [op.extend(5) for op in ops] == [False] * 4
-        check(purgatory, parked=0, num_delayed=0)
+    ops = [Op(1) for _ in range(4)]
+    for op in ops:
+        room.try_complete_else_watch(op, ["key"])
+    ops[0].force_complete()
+    ops[1].cancel()
+    ops[2].run()
+    room.fail_for_key("key", Boom())
+    assert [op.extend(5) for op in ops] == [False] * 4
+    check(room, parked=0, num_delayed=0)
 
 
-async def test_extend_during_its_expiry_returns_false(clock: VirtualClock) -> None:
+def test_extend_during_its_expiry_returns_false() -> None:
     """``on_complete`` of an expiry cannot extend the operation."""
-    async with Purgatory[Op]("extend", clock=clock) as purgatory:
-        said: list[bool] = []
-        operation = Op(1, on_complete=lambda operation: said.append(operation.extend(5)))
-        purgatory.try_complete_else_watch(operation, ["key"])
-        await clock.advance(1)
-        assert said == [False]
-        assert not operation.extend(5)
-        check(purgatory, num_delayed=0, parked=0)
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    said: list[bool] = []
+    operation = Op(1, on_complete=lambda operation: said.append(operation.extend(5)))
+    room.try_complete_else_watch(operation, ["key"])
+    pass_time(clock, room, 1000)
+    assert said == [False]
+    assert not operation.extend(5)
+    check(room, num_delayed=0, parked=0)
 
 
 async def test_extend_on_a_closed_timer_is_refused(clock: VirtualClock) -> None:

@@ -9,66 +9,68 @@ from hypothesis import strategies as st
 from purgatory import Outcome, Purgatory, PurgatoryClosed, PurgatoryFull, SystemTimer
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op, Recorder, check, park
-from tests.sansio import make_purgatory, pass_time
+from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 
 
 @pytest.mark.parametrize("when", ["before parking", "in its first try", "parked"])
-async def test_it_expires_at_the_deadline_and_not_before(clock: VirtualClock, when: str) -> None:
+def test_it_expires_at_the_deadline_and_not_before(when: str) -> None:
     """The operation expires at its deadline, however the deadline was set and whatever timeout it had."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
-        deadline = purgatory.timer.time() + 5.0
-        op = Op(1, on_try=lambda op: op.extend_to(deadline)) if when == "in its first try" else Op(1)
-        if when == "before parking":
-            assert op.extend_to(deadline)
-        await clock.advance(0.5)
-        purgatory.try_complete_else_watch(op, ["key"])
-        if when == "parked":
-            assert op.extend_to(deadline)
-        check(purgatory, num_delayed=1)
-        assert op.timeout == 4.5
-        await clock.advance(4.499)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert op.outcome is Outcome.EXPIRED
-        assert recorder.seen[-1].deadline == deadline
-        assert recorder.seen[-1].lateness == 0.0
-        if when != "parked":
-            assert recorder.seen[0].deadline == deadline
+    room = make_purgatory(clock, observers=[recorder])
+    deadline = clock.time() + 5.0
+    op = Op(1, on_try=lambda op: op.extend_to(deadline)) if when == "in its first try" else Op(1)
+    if when == "before parking":
+        assert op.extend_to(deadline)
+    pass_time(clock, room, 500)
+    room.try_complete_else_watch(op, ["key"])
+    if when == "parked":
+        assert op.extend_to(deadline)
+    check(room, num_delayed=1)
+    assert op.timeout == 4.5
+    pass_time(clock, room, 4499)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert op.outcome is Outcome.EXPIRED
+    assert recorder.seen[-1].deadline == deadline
+    assert recorder.seen[-1].lateness == 0.0
+    if when != "parked":
+        assert recorder.seen[0].deadline == deadline
 
 
 @pytest.mark.parametrize("when", ["before parking", "parked"])
 @pytest.mark.parametrize("deadline", [-1e6, 0, 999.9])
-async def test_a_deadline_that_has_passed_expires_on_the_next_turn(
-    clock: VirtualClock, when: str, deadline: float
-) -> None:
+def test_a_deadline_that_has_passed_expires_on_the_next_turn(when: str, deadline: float) -> None:
     """A deadline in the past expires on the next turn, and the lateness counts from the call."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
-        op = Op(5)
-        if when == "before parking":
-            op.extend_to(deadline)
-        purgatory.try_complete_else_watch(op, ["key"])
-        if when == "parked":
-            op.extend_to(deadline)
-        assert op.outcome is Outcome.PENDING
-        await clock.advance(0)
-        assert op.outcome is Outcome.EXPIRED
-        assert recorder.seen[-1].lateness == 0.0
+    room = make_purgatory(clock, observers=[recorder])
+    op = Op(5)
+    if when == "before parking":
+        op.extend_to(deadline)
+    room.try_complete_else_watch(op, ["key"])
+    if when == "parked":
+        op.extend_to(deadline)
+    assert op.outcome is Outcome.PENDING
+    pass_time(clock, room, 0)
+    assert op.outcome is Outcome.EXPIRED
+    assert recorder.seen[-1].lateness == 0.0
 
 
-async def test_none_and_infinity(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
+def test_none_and_infinity() -> None:
     """None removes the deadline, before and after parking; infinity is a deadline that is never reached."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
     ops = [Op(5) for _ in range(3)]
     ops[0].extend_to(None)
     ops[1].extend_to(float("inf"))
     for op in ops:
-        purgatory.try_complete_else_watch(op, ["key"])
+        room.try_complete_else_watch(op, ["key"])
     ops[2].extend_to(None)
-    check(purgatory, num_delayed=1)
-    await clock.advance(1e6)
+    check(room, num_delayed=1)
+    pass_time(clock, room, 1_000_000_000)
     assert [op.outcome for op in ops] == [Outcome.PENDING] * 3
-    purgatory.cancel_for_key("key")
+    room.cancel_for_key("key")
 
 
 @pytest.mark.parametrize("deadline", ["5", True, float("nan"), 1e16, -(10**400), [1]])
@@ -86,37 +88,38 @@ async def test_a_bad_deadline_changes_nothing(purgatory: Purgatory[Op], deadline
     parked.cancel()
 
 
-async def test_after_the_end_it_returns_false(purgatory: Purgatory[Op]) -> None:
+def test_after_the_end_it_returns_false(room: QuietPurgatory) -> None:
     """``extend_to`` of an ended operation returns False."""
-    op = park(purgatory, "key", timeout=5)
+    op = park(room, "key", timeout=5)
     op.cancel()
     assert not op.extend_to(5000)
     assert not op.extend_to(None)
 
 
-async def test_a_refused_operation_keeps_its_deadline(clock: VirtualClock) -> None:
+def test_a_refused_operation_keeps_its_deadline() -> None:
     """After PurgatoryFull it can be parked again and expires at the same time."""
-    async with Purgatory[Op]("test", clock=clock, max_parked=1) as purgatory:
-        first, op = park(purgatory, "key"), Op()
-        op.extend_to(1005)
-        assert repr(op) == "<Op PENDING deadline=1005>"
-        assert op.timeout is None
-        with pytest.raises(PurgatoryFull):
-            purgatory.try_complete_else_watch(op, ["key"])
-        first.cancel()
-        await clock.advance(2)
-        purgatory.try_complete_else_watch(op, ["key"])
-        await clock.advance(3)
-        assert op.outcome is Outcome.EXPIRED
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock, max_parked=1)
+    first, op = park(room, "key"), Op()
+    op.extend_to(1005)
+    assert repr(op) == "<Op PENDING deadline=1005>"
+    assert op.timeout is None
+    with pytest.raises(PurgatoryFull):
+        room.try_complete_else_watch(op, ["key"])
+    first.cancel()
+    pass_time(clock, room, 2000)
+    room.try_complete_else_watch(op, ["key"])
+    pass_time(clock, room, 3000)
+    assert op.outcome is Outcome.EXPIRED
 
 
-async def test_one_that_completes_at_once_has_its_deadline_in_the_event(clock: VirtualClock) -> None:
+def test_one_that_completes_at_once_has_its_deadline_in_the_event() -> None:
     """The event contains the given deadline, although it was never on the timer."""
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
-        op = Op(ready=True)
-        op.extend_to(1005)
-        assert purgatory.try_complete_else_watch(op, ["key"])
+    room = make_purgatory(ManualClock(1_000_000), observers=[recorder])
+    op = Op(ready=True)
+    op.extend_to(1005)
+    assert room.try_complete_else_watch(op, ["key"])
     assert [event.deadline for event in recorder.seen] == [1005.0]
 
 

@@ -8,6 +8,7 @@ import pytest
 from purgatory import Outcome, Purgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
+from tests.sansio import QuietPurgatory
 
 
 def _fail(_: Op) -> None:
@@ -78,7 +79,7 @@ async def test_the_error_of_a_check_reaches_the_awaiters_or_the_handler(
         check(purgatory, failed=1, parked=0)
 
 
-async def test_raising_after_completing_itself(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+def test_raising_after_completing_itself(room: QuietPurgatory) -> None:
     """An operation that completes itself and then raises in ``try_complete`` stays completed; the error is reported."""
 
     def complete_and_raise(op: Op) -> None:
@@ -86,17 +87,16 @@ async def test_raising_after_completing_itself(clock: VirtualClock, reported: li
             assert op.force_complete()
             raise Boom
 
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(5, name="x", on_try=complete_and_raise)
-        purgatory.try_complete_else_watch(op, ["a"])
-        op.ready = True
-        assert purgatory.check_and_complete("a") == 1
-        assert op.result() == "x"
-        check(purgatory, completed=1, failed=0)
-        assert len(reported) == 1
-        with pytest.raises(Boom):
-            purgatory.try_complete_else_watch(Op(5, ready=True, on_try=complete_and_raise), ["a"])
-        check(purgatory, completed=2, failed=0, immediate=0)
+    op = Op(5, name="x", on_try=complete_and_raise)
+    room.try_complete_else_watch(op, ["a"])
+    op.ready = True
+    assert room.check_and_complete("a") == 1
+    assert op.result() == "x"
+    check(room, completed=1, failed=0)
+    assert len(room.reported) == 1
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(Op(5, ready=True, on_try=complete_and_raise), ["a"])
+    check(room, completed=2, failed=0, immediate=0)
 
 
 async def test_failing_completion_inside_a_check_is_contained(clock: VirtualClock) -> None:

@@ -10,7 +10,7 @@ import pytest
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, PurgatoryError
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Doing, Op, Recorder, check, park
-from tests.sansio import RecordingHooks, make_purgatory
+from tests.sansio import QuietPurgatory, RecordingHooks, make_purgatory
 
 
 class Ask(DelayedOperation[str]):
@@ -50,18 +50,17 @@ def _interrupt(_: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["on_try", "on_complete"])
-async def test_an_interrupt_in_the_callers_own_call(clock: VirtualClock, where: str) -> None:
+def test_an_interrupt_in_the_callers_own_call(room: QuietPurgatory, where: str) -> None:
     """From ``try_complete``, nothing is parked and the operation is unchanged; from ``on_complete``, it fails."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(5, ready=True)
-        setattr(op, f"_{where}", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            purgatory.try_complete_else_watch(op, ["a"])
-        check(purgatory, parked=0, watched=0, submitted=1 if where == "on_complete" else 0)
-        assert op.outcome is (Outcome.FAILED if where == "on_complete" else Outcome.PENDING)
-        if where == "on_try":
-            op._on_try = lambda _: None
-            assert purgatory.try_complete_else_watch(op, ["a"])
+    op = Op(5, ready=True)
+    setattr(op, f"_{where}", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        room.try_complete_else_watch(op, ["a"])
+    check(room, parked=0, watched=0, submitted=1 if where == "on_complete" else 0)
+    assert op.outcome is (Outcome.FAILED if where == "on_complete" else Outcome.PENDING)
+    if where == "on_try":
+        op._on_try = lambda _: None
+        assert room.try_complete_else_watch(op, ["a"])
 
 
 @pytest.mark.parametrize("where", ["on_try", "on_complete"])
@@ -212,7 +211,7 @@ async def test_an_interrupt_from_an_observer(clock: VirtualClock) -> None:
             check(purgatory, parked=0)
 
 
-async def test_an_interrupt_by_an_observer_passes_after_all_other_events(clock: VirtualClock) -> None:
+def test_an_interrupt_by_an_observer_passes_after_all_other_events() -> None:
     """Events that an observer caused before its interrupt are sent at once, and none is kept."""
 
     class Interrupted(Observer):
@@ -221,12 +220,12 @@ async def test_an_interrupt_by_an_observer_passes_after_all_other_events(clock: 
             raise KeyboardInterrupt
 
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[Interrupted(), recorder]) as purgatory:
-        with pytest.raises(KeyboardInterrupt):
-            purgatory.try_complete_else_watch(Op(timeout=1.0, name="a"), ["a"])
-        assert recorder.events == [("cancelled", "a")]
-        purgatory._check()
-        check(purgatory, parked=0, cancelled=1)
+    room = make_purgatory(ManualClock(), observers=[Interrupted(), recorder])
+    with pytest.raises(KeyboardInterrupt):
+        room.try_complete_else_watch(Op(timeout=1.0, name="a"), ["a"])
+    assert recorder.events == [("cancelled", "a")]
+    room._check()
+    check(room, parked=0, cancelled=1)
 
 
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op, check
+from tests.sansio import make_purgatory, pass_time
 
 
 def test_expiring_calls_on_complete_then_on_expiration() -> None:
@@ -39,22 +40,23 @@ def test_an_interrupted_on_expiration_leaves_the_operation_expired(clock: Virtua
     check(purgatory, parked=0, expired=1)
 
 
-async def test_on_expiration_may_check_park_and_withdraw(clock: VirtualClock) -> None:
+def test_on_expiration_may_check_park_and_withdraw() -> None:
     """``on_expiration`` runs after the operation has ended, and may check, park and withdraw."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        other = Op(None)
-        third = Op(None)
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    other = Op(None)
+    third = Op(None)
 
-        def act(op: Op) -> None:
-            assert op.outcome is Outcome.EXPIRED
-            purgatory.check_and_complete("a")
-            purgatory.try_complete_else_watch(third, ["a"])
-            assert not op.cancel()
+    def act(op: Op) -> None:
+        assert op.outcome is Outcome.EXPIRED
+        room.check_and_complete("a")
+        room.try_complete_else_watch(third, ["a"])
+        assert not op.cancel()
 
-        op = Op(1, on_expiration=act)
-        for waiting in (op, other):
-            purgatory.try_complete_else_watch(waiting, ["a"])
-        other.ready = True
-        await clock.advance(1)
-        assert other.outcome is Outcome.COMPLETED
-        check(purgatory, parked=1, completed=1, expired=1)
+    op = Op(1, on_expiration=act)
+    for waiting in (op, other):
+        room.try_complete_else_watch(waiting, ["a"])
+    other.ready = True
+    pass_time(clock, room, 1000)
+    assert other.outcome is Outcome.COMPLETED
+    check(room, parked=1, completed=1, expired=1)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory
+from purgatory import Outcome
 from purgatory.core.operation.operation import Operation
-from purgatory.testing import ManualClock, VirtualClock
+from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op
 from tests.sansio import QuietPurgatory, make_purgatory
 
@@ -35,16 +35,15 @@ def test_the_repr_of_an_operation_shows_its_state() -> None:
     assert repr(op) == "<Op CANCELLED timeout=1.5>"
 
 
-async def test_the_repr_of_a_parked_operation_has_its_keys(clock: VirtualClock) -> None:
+def test_the_repr_of_a_parked_operation_has_its_keys(room: QuietPurgatory) -> None:
     """The ``repr`` of a parked operation contains its keys, and that of a failed one the error."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(2)
-        purgatory.try_complete_else_watch(op, ["a", "b"])
-        assert op.keys == ("a", "b")
-        assert repr(op) == "<Op PENDING on ['a', 'b'] timeout=2>"
-        purgatory.fail_for_key("a", Boom("why"))
-        assert repr(op) == "<Op FAILED timeout=2 error=Boom('why')>"
-        assert op.keys == ()
+    op = Op(2)
+    room.try_complete_else_watch(op, ["a", "b"])
+    assert op.keys == ("a", "b")
+    assert repr(op) == "<Op PENDING on ['a', 'b'] timeout=2>"
+    room.fail_for_key("a", Boom("why"))
+    assert repr(op) == "<Op FAILED timeout=2 error=Boom('why')>"
+    assert op.keys == ()
 
 
 def test_the_operation_of_the_core_can_be_made_by_itself() -> None:

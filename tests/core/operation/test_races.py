@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory
+from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, park_in_tasks
+from tests.sansio import QuietPurgatory
 
-ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
+ENDINGS: dict[str, Callable[[BasePurgatory, Op], object]] = {
     "completed": lambda purgatory, op: purgatory.check_and_complete("ready"),
     "forced": lambda purgatory, op: op.force_complete(),
     "expired": lambda purgatory, op: op.run(),
@@ -22,21 +24,20 @@ ENDINGS: dict[str, Callable[[Purgatory[Op], Op], object]] = {
 
 @pytest.mark.parametrize("first", ENDINGS)
 @pytest.mark.parametrize("second", ENDINGS)
-async def test_the_first_of_two_endings_decides(clock: VirtualClock, first: str, second: str) -> None:
+def test_the_first_of_two_endings_decides(room: QuietPurgatory, first: str, second: str) -> None:
     """The first of two endings in one turn sets the outcome, and the counters count one ending."""
-    async with Purgatory[Op]("test", clock=clock) as purgatory:
-        op = Op(5, name="x")
-        purgatory.try_complete_else_watch(op, ["a", "ready"])
-        op.ready = True
-        ENDINGS[first](purgatory, op)
-        outcome, calls = op.outcome, list(op.calls)
-        assert outcome is not Outcome.PENDING
-        assert not ENDINGS[second](purgatory, op)
-        assert (op.outcome, op.calls) == (outcome, calls)
-        assert op.completions <= 1
-        purgatory._check()
-        statistics = purgatory.statistics()
-        assert statistics.completed + statistics.expired + statistics.cancelled + statistics.failed == 1
+    op = Op(5, name="x")
+    room.try_complete_else_watch(op, ["a", "ready"])
+    op.ready = True
+    ENDINGS[first](room, op)
+    outcome, calls = op.outcome, list(op.calls)
+    assert outcome is not Outcome.PENDING
+    assert not ENDINGS[second](room, op)
+    assert (op.outcome, op.calls) == (outcome, calls)
+    assert op.completions <= 1
+    room._check()
+    statistics = room.statistics()
+    assert statistics.completed + statistics.expired + statistics.cancelled + statistics.failed == 1
 
 
 # The task in park() is cancelled in the turn in which its operation ends

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory, PurgatoryError, PurgatoryFull, ThresholdPurgatory
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op, check, park_in_tasks
+from tests.sansio import make_purgatory
 
 
 class Mute(Op):
@@ -145,17 +146,17 @@ async def test_an_interrupt_that_cannot_be_printed_answers_the_awaiters(purgator
         assert isinstance(waiter.exception(), OperationCancelled)
 
 
-async def test_a_full_key_without_a_repr_is_full(clock: VirtualClock) -> None:
+def test_a_full_key_without_a_repr_is_full() -> None:
     """PurgatoryFull reaches the caller, and nothing is parked."""
-    async with Purgatory[Op]("test", clock=clock, max_parked_per_key=1) as purgatory:
-        key, op = MuteKey(), Op()
-        purgatory.try_complete_else_watch(Op(), [key])
-        with pytest.raises(PurgatoryFull, match="<MuteKey whose repr raised Boom> of purgatory 'test' is full") as full:
-            purgatory.try_complete_else_watch(op, [key])
-        assert full.value.key is key
-        assert op.outcome is Outcome.PENDING
-        check(purgatory, parked=1, watched=1, submitted=1)
-        assert not purgatory.try_complete_else_watch(op, ["other"])
+    room = make_purgatory(ManualClock(), max_parked_per_key=1)
+    key, op = MuteKey(), Op()
+    room.try_complete_else_watch(Op(), [key])
+    with pytest.raises(PurgatoryFull, match="<MuteKey whose repr raised Boom> of purgatory 'test' is full") as full:
+        room.try_complete_else_watch(op, [key])
+    assert full.value.key is key
+    assert op.outcome is Outcome.PENDING
+    check(room, parked=1, watched=1, submitted=1)
+    assert not room.try_complete_else_watch(op, ["other"])
 
 
 async def test_misuse_of_an_operation_without_a_repr_is_named(purgatory: Purgatory[Op]) -> None:

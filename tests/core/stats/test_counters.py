@@ -27,4 +27,4 @@ def test_operations_that_complete_at_once_are_counted() -> None:
     room = make_purgatory(ManualClock())
     for _ in range(3):
         assert room.try_complete_else_watch(Op(ready=True), ["a"])
-    check(room, immediate=3, completed=3, submitted=3)  # type: ignore[arg-type]
+    check(room, immediate=3, completed=3, submitted=3)

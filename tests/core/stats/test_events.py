@@ -7,23 +7,24 @@ import pytest
 from purgatory import Event, Outcome, Purgatory, PurgatoryFull
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Doing, Op, Recorder, check, park, park_named
-from tests.sansio import make_purgatory
+from tests.sansio import make_purgatory, pass_time
 
 
-async def test_observers_receive_every_ending_once(clock: VirtualClock) -> None:
+def test_observers_receive_every_ending_once() -> None:
     """An operation that waits has a parked event and one ending; an operation that does not wait has one ending."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
-        purgatory.try_complete_else_watch(Op(5, name="now", ready=True), ["a"])
-        ops = {name: Op(5, name=name) for name in ("completed", "cancelled", "failed", "expired")}
-        for op in ops.values():
-            purgatory.try_complete_else_watch(op, [op.name, "all"])
-        ops["completed"].ready = True
-        await clock.advance(1)
-        purgatory.check_and_complete("completed")
-        ops["cancelled"].cancel()
-        purgatory.fail_for_key("failed", Boom())
-        await clock.advance(4)
+    room = make_purgatory(clock, observers=[recorder])
+    room.try_complete_else_watch(Op(5, name="now", ready=True), ["a"])
+    ops = {name: Op(5, name=name) for name in ("completed", "cancelled", "failed", "expired")}
+    for op in ops.values():
+        room.try_complete_else_watch(op, [op.name, "all"])
+    ops["completed"].ready = True
+    pass_time(clock, room, 1000)
+    room.check_and_complete("completed")
+    ops["cancelled"].cancel()
+    room.fail_for_key("failed", Boom())
+    pass_time(clock, room, 4000)
     assert recorder.events == [
         ("completed", "now"),
         *[("parked", name) for name in ops],
@@ -46,13 +47,14 @@ async def test_observers_receive_every_ending_once(clock: VirtualClock) -> None:
     assert repr(failed) == "<Event failed Op #4 of 'test' on ['failed', 'all']>"
 
 
-async def test_an_event_has_the_whole_wait(clock: VirtualClock) -> None:
+def test_an_event_has_the_whole_wait() -> None:
     """The event contains the operation, the purgatory, the ordered keys, the times, the wait and the lateness."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
-        await clock.advance(5)
-        operation = park_named(purgatory, "x", "b", "a", "b", timeout=2)
-        await clock.advance(2)
+    room = make_purgatory(clock, name="events", observers=[recorder])
+    pass_time(clock, room, 5000)
+    operation = park_named(room, "x", "b", "a", "b", timeout=2)
+    pass_time(clock, room, 2000)
     parked, expired = recorder.seen
     assert (parked.operation, parked.purgatory, parked.op_id, parked.kind) == (operation, "events", 1, "Op")
     assert (parked.keys, expired.keys) == (("b", "a"), ("b", "a"))
@@ -63,77 +65,78 @@ async def test_an_event_has_the_whole_wait(clock: VirtualClock) -> None:
     assert (parked.outcome, expired.outcome) == (Outcome.PENDING, Outcome.EXPIRED)
 
 
-async def test_at_the_event_the_operation_has_ended_and_is_counted(clock: VirtualClock) -> None:
+def test_at_the_event_the_operation_has_ended_and_is_counted() -> None:
     """When an observer receives an ending, the operation has its outcome and has left the purgatory."""
     found: list[Any] = []
 
     def look(event: Event) -> None:
-        found.append((event.operation.result(), event.operation.keys, len(purgatory)))
-        assert purgatory.statistics().parked == 0
+        found.append((event.operation.result(), event.operation.keys, len(room)))
+        assert room.statistics().parked == 0
 
-    async with Purgatory[Op]("events", clock=clock, observers=[Doing(completed=look)]) as purgatory:
-        park_named(purgatory, "x").force_complete()
-        park_named(purgatory, "y", ready=True)
+    room = make_purgatory(ManualClock(), observers=[Doing(completed=look)])
+    park_named(room, "x").force_complete()
+    park_named(room, "y", ready=True)
     assert found == [("x", (), 0), ("y", (), 0)]
 
 
-async def test_a_refused_operation_makes_no_event(clock: VirtualClock) -> None:
+def test_a_refused_operation_makes_no_event() -> None:
     """Observers receive nothing for an operation beyond a limit or with bad keys."""
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder], max_parked=1) as purgatory:
-        park_named(purgatory, "in")
-        with pytest.raises(PurgatoryFull):
-            park_named(purgatory, "out")
-        with pytest.raises(TypeError):
-            purgatory.try_complete_else_watch(Op(name="bad"), [[]])  # type: ignore[list-item]
-        assert recorder.events == [("parked", "in")]
+    room = make_purgatory(ManualClock(), observers=[recorder], max_parked=1)
+    park_named(room, "in")
+    with pytest.raises(PurgatoryFull):
+        park_named(room, "out")
+    with pytest.raises(TypeError):
+        room.try_complete_else_watch(Op(name="bad"), [[]])
+    assert recorder.events == [("parked", "in")]
 
 
-async def test_an_operation_that_ends_in_its_first_try_was_never_parked(clock: VirtualClock) -> None:
+def test_an_operation_that_ends_in_its_first_try_was_never_parked() -> None:
     """The event of an operation that never waited has no keys and no wait, whatever its ending."""
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
+    room = make_purgatory(ManualClock(), observers=[recorder])
 
-        def boom(_: Op) -> None:
-            raise Boom
+    def boom(_: Op) -> None:
+        raise Boom
 
-        park_named(purgatory, "completed", ready=True)
-        park_named(purgatory, "cancelled", on_try=lambda operation: operation.cancel())
-        with pytest.raises(Boom):
-            park_named(purgatory, "failed", on_try=boom)
+    park_named(room, "completed", ready=True)
+    park_named(room, "cancelled", on_try=lambda operation: operation.cancel())
+    with pytest.raises(Boom):
+        park_named(room, "failed", on_try=boom)
     assert recorder.events == [(name, name) for name in ("completed", "cancelled", "failed")]
     assert {(event.keys, event.wait) for event in recorder.seen} == {((), 0.0)}
 
 
-async def test_nested_endings_have_their_own_keys(clock: VirtualClock) -> None:
+def test_nested_endings_have_their_own_keys() -> None:
     """If each of three endings is in the callback of the previous one, each event has its own keys and times."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("nested", clock=clock, observers=[recorder]) as purgatory:
-        third = park_named(purgatory, "third", "e", "f")
-        await clock.advance(1)
-        second = park_named(purgatory, "second", "c", "d", on_complete=lambda _: third.cancel())
-        first = park_named(purgatory, "first", "a", "b", on_complete=lambda _: second.force_complete())
-        await clock.advance(1)
-        first.force_complete()
-        ended = {event.operation.name: event for event in recorder.seen[3:]}
-        assert {name: event.keys for name, event in ended.items()} == {
-            "first": ("a", "b"),
-            "second": ("c", "d"),
-            "third": ("e", "f"),
-        }
-        assert {name: event.wait for name, event in ended.items()} == {"first": 1, "second": 1, "third": 2}
-        check(purgatory, parked=0, completed=2, cancelled=1)
+    room = make_purgatory(clock, observers=[recorder])
+    third = park_named(room, "third", "e", "f")
+    pass_time(clock, room, 1000)
+    second = park_named(room, "second", "c", "d", on_complete=lambda _: third.cancel())
+    first = park_named(room, "first", "a", "b", on_complete=lambda _: second.force_complete())
+    pass_time(clock, room, 1000)
+    first.force_complete()
+    ended = {event.operation.name: event for event in recorder.seen[3:]}
+    assert {name: event.keys for name, event in ended.items()} == {
+        "first": ("a", "b"),
+        "second": ("c", "d"),
+        "third": ("e", "f"),
+    }
+    assert {name: event.wait for name, event in ended.items()} == {"first": 1, "second": 1, "third": 2}
+    check(room, parked=0, completed=2, cancelled=1)
 
 
-async def test_only_a_failure_has_an_error(clock: VirtualClock) -> None:
+def test_only_a_failure_has_an_error() -> None:
     """Only the event of a failed operation has an error."""
     recorder = Recorder()
-    async with Purgatory[Op]("errors", clock=clock, observers=[recorder]) as purgatory:
-        park_named(purgatory, "result").force_complete()
-        park_named(purgatory, "withdrawn").cancel()
-        boom = Boom()
-        park_named(purgatory, "failed")
-        purgatory.fail_for_key("key", boom)
+    room = make_purgatory(ManualClock(), observers=[recorder])
+    park_named(room, "result").force_complete()
+    park_named(room, "withdrawn").cancel()
+    boom = Boom()
+    park_named(room, "failed")
+    room.fail_for_key("key", boom)
     assert [event.error for event in recorder.seen[1::2]] == [None, None, boom]
 
 
@@ -154,39 +157,40 @@ async def test_lateness_is_the_time_the_loop_was_busy(clock: VirtualClock) -> No
     assert early.lateness is None
 
 
-async def test_without_a_deadline_there_is_no_lateness(clock: VirtualClock) -> None:
+def test_without_a_deadline_there_is_no_lateness() -> None:
     """An operation without a deadline whose ``run()`` other code calls expires, and is not late."""
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
-        park_named(purgatory, "endless").run()
+    room = make_purgatory(ManualClock(), observers=[recorder])
+    park_named(room, "endless").run()
     expired = recorder.seen[-1]
     assert expired.outcome is Outcome.EXPIRED
     assert (expired.deadline, expired.lateness, expired.expired_by_closing) == (None, None, False)
 
 
-async def test_an_event_has_the_extended_deadline(clock: VirtualClock) -> None:
+def test_an_event_has_the_extended_deadline() -> None:
     """The event of the ending contains the last deadline, not the first one."""
+    clock = ManualClock(1_000_000)
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
-        park_named(purgatory, "later", timeout=1).extend(3)
-        park_named(purgatory, "never", timeout=1).extend(None)
-        await clock.advance(3)
-        purgatory.cancel_for_key("key")
+    room = make_purgatory(clock, observers=[recorder])
+    park_named(room, "later", timeout=1).extend(3)
+    park_named(room, "never", timeout=1).extend(None)
+    pass_time(clock, room, 3000)
+    room.cancel_for_key("key")
     assert [event.deadline for event in recorder.seen] == [1001.0, 1001.0, 1003.0, None]
 
 
-async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock) -> None:
+def test_the_deadline_in_an_event_is_that_on_the_timer() -> None:
     """The event contains the rounded or moved deadline; if the operation never waited, the one it would have had."""
     recorder = Recorder()
-    async with Purgatory[Op]("ticks", clock=clock, tick_ms=20, observers=[recorder]) as purgatory:
-        park_named(purgatory, "waited", timeout=0.005).force_complete()
-        park_named(purgatory, "moved", timeout=0.005).extend(1)
-        purgatory.cancel_for_key("key")
-        park_named(purgatory, "at once", timeout=0.005, ready=True)
-        inner: Op
-        outer = park_named(purgatory, "outer", on_complete=lambda _: inner.cancel())
-        inner = park_named(purgatory, "inner", timeout=0.005)
-        outer.force_complete()
+    room = make_purgatory(ManualClock(1_000_000), tick_ms=20, observers=[recorder])
+    park_named(room, "waited", timeout=0.005).force_complete()
+    park_named(room, "moved", timeout=0.005).extend(1)
+    room.cancel_for_key("key")
+    park_named(room, "at once", timeout=0.005, ready=True)
+    inner: Op
+    outer = park_named(room, "outer", on_complete=lambda _: inner.cancel())
+    inner = park_named(room, "inner", timeout=0.005)
+    outer.force_complete()
     ended = {event.operation.name: event for event in recorder.seen if event.outcome is not Outcome.PENDING}
     parked_ms = 1_000_000
     assert {name: event.deadline_ms for name, event in ended.items()} == {
@@ -198,24 +202,24 @@ async def test_the_deadline_in_an_event_is_that_on_the_timer(clock: VirtualClock
     }
 
 
-async def test_an_absolute_deadline_is_in_the_event_of_an_operation_that_completes_at_once(clock: VirtualClock) -> None:
+def test_an_absolute_deadline_is_in_the_event_of_an_operation_that_completes_at_once() -> None:
     """The operation was never on the timer, but it had a deadline all the same."""
     recorder = Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[recorder]) as purgatory:
-        op = Op(None, name="at once", ready=True)
-        op.extend_to(1005.0)
-        assert purgatory.try_complete_else_watch(op, ["a"])
+    room = make_purgatory(ManualClock(1_000_000), observers=[recorder])
+    op = Op(None, name="at once", ready=True)
+    op.extend_to(1005.0)
+    assert room.try_complete_else_watch(op, ["a"])
     (completed,) = recorder.seen
     assert (completed.outcome, completed.deadline) == (Outcome.COMPLETED, 1005.0)
 
 
-async def test_a_timeout_of_zero_is_a_deadline(clock: VirtualClock) -> None:
+def test_a_timeout_of_zero_is_a_deadline() -> None:
     """Zero seconds is a deadline at the time of parking; only None means no deadline."""
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[recorder]) as purgatory:
-        for timeout in (0.0, 0.001, None):
-            purgatory.try_complete_else_watch(Op(timeout), ["a"])
-        purgatory.cancel_for_key("a")
+    room = make_purgatory(ManualClock(), observers=[recorder])
+    for timeout in (0.0, 0.001, None):
+        room.try_complete_else_watch(Op(timeout), ["a"])
+    room.cancel_for_key("a")
     cancelled = [event for (method, _), event in zip(recorder.events, recorder.seen, strict=True) if method != "parked"]
     deadlines = [None if event.deadline_ms is None else event.deadline_ms - event.parked_ms for event in cancelled]
     assert deadlines == [0, 1, None]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from purgatory import Event, Observer, Outcome, Purgatory
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
+from tests.sansio import make_purgatory
 
 
 @pytest.mark.parametrize("method", ["parked", "completed", "expired", "cancelled", "failed"])
@@ -70,22 +71,22 @@ async def test_an_observer_that_raises_is_detached_and_reported(
     assert context["observer"] is bad
 
 
-async def test_two_observers_that_raise_at_the_same_event(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+def test_two_observers_that_raise_at_the_same_event() -> None:
     """Each observer is reported once and detached."""
 
     def boom(_: Event) -> None:
         raise Boom
 
     first, second = Doing(completed=boom), Doing(completed=boom)
-    async with Purgatory[Op]("events", clock=clock, observers=[first, second]) as purgatory:
-        park_named(purgatory, "x").force_complete()
-        park_named(purgatory, "y").force_complete()
-        check(purgatory, completed=2, observers_detached=2)
-    assert [context["observer"] for context in reported] == [first, second]
+    room = make_purgatory(ManualClock(), observers=[first, second])
+    park_named(room, "x").force_complete()
+    park_named(room, "y").force_complete()
+    check(room, completed=2, observers_detached=2)
+    assert room.detached == [first, second]
     assert first.seen == second.seen == [("parked", "x"), ("completed", "x")]
 
 
-async def test_an_observer_detached_in_a_nested_event(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+def test_an_observer_detached_in_a_nested_event() -> None:
     """If an observer completes another operation and raises at that event, it is detached, and both complete."""
     victims: list[Op] = []
 
@@ -96,14 +97,14 @@ async def test_an_observer_detached_in_a_nested_event(clock: VirtualClock, repor
             raise Boom
 
     bad, recorder = Doing(completed=nest), Recorder()
-    async with Purgatory[Op]("events", clock=clock, observers=[bad, recorder]) as purgatory:
-        victims.append(park_named(purgatory, "inner"))
-        outer = park_named(purgatory, "outer")
-        assert outer.force_complete()
-        assert victims[0].outcome is Outcome.COMPLETED
-        check(purgatory, parked=0, completed=2, observers_detached=1)
+    room = make_purgatory(ManualClock(), observers=[bad, recorder])
+    victims.append(park_named(room, "inner"))
+    outer = park_named(room, "outer")
+    assert outer.force_complete()
+    assert victims[0].outcome is Outcome.COMPLETED
+    check(room, parked=0, completed=2, observers_detached=1)
     assert [name for method, name in recorder.events if method == "completed"] == ["outer", "inner"]
-    assert len(reported) == 1
+    assert len(room.detached) == 1
 
 
 async def test_an_observer_detached_during_nested_endings_leaves_the_other_in_order(clock: VirtualClock) -> None:
@@ -124,23 +125,21 @@ async def test_an_observer_detached_during_nested_endings_leaves_the_other_in_or
         assert purgatory.statistics().observers_detached == 1
 
 
-async def test_detaching_the_last_observer_keeps_no_operation(
-    clock: VirtualClock, reported: list[dict[str, Any]]
-) -> None:
+def test_detaching_the_last_observer_keeps_no_operation() -> None:
     """An observer detached while an operation completes leaves no reference to that operation."""
 
     class Bad(Observer):
         def cancelled(self, event: Any) -> None:
             raise Boom
 
-    async with Purgatory[Op]("test", clock=clock, observers=[Bad()]) as purgatory:
-        victim = Op(5)
-        op = Op(5, on_complete=lambda _: victim.cancel() or None)
-        for waiting in (victim, op):
-            purgatory.try_complete_else_watch(waiting, ["a"])
-        assert op.force_complete()
-        assert not purgatory._core._notifier._leaving
-    assert len(reported) == 1
+    room = make_purgatory(ManualClock(), observers=[Bad()])
+    victim = Op(5)
+    op = Op(5, on_complete=lambda _: victim.cancel() or None)
+    for waiting in (victim, op):
+        room.try_complete_else_watch(waiting, ["a"])
+    assert op.force_complete()
+    assert not room._core._notifier._leaving
+    assert len(room.detached) == 1
 
 
 async def test_awaiters_are_answered_though_every_observer_raises(

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from purgatory import Event, Observer, OperationCancelled, Outcome, Purgatory
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
+from tests.sansio import QuietPurgatory, make_purgatory, pass_time
 
 
 class Polite(Observer):
@@ -59,69 +60,72 @@ async def test_an_observer_may_complete_the_operation_being_parked(clock: Virtua
 
 
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
-async def test_an_observer_may_check(clock: VirtualClock, ending: str) -> None:
+def test_an_observer_may_check(ending: str) -> None:
     """A check from any event completes the operations whose condition holds, before the causing call returns."""
-    purgatory: Purgatory[Op]
-    observer = Doing(**{ending: lambda _: purgatory.check_and_complete("other")})
-    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
-        other = park_named(purgatory, "other", "other")
-        other.ready = True
-        operation = park_named(purgatory, "x", timeout=1)
-        match ending:
-            case "completed":
-                operation.force_complete()
-            case "expired":
-                await clock.advance(1)
-            case "cancelled":
-                operation.cancel()
-            case _:
-                purgatory.fail_for_key("key", Boom())
-        assert other.outcome is Outcome.COMPLETED
-        purgatory._check()
+    clock = ManualClock(1_000_000)
+    room: QuietPurgatory
+    observer = Doing(**{ending: lambda _: room.check_and_complete("other")})
+    room = make_purgatory(clock, observers=[observer])
+    other = park_named(room, "other", "other")
+    other.ready = True
+    operation = park_named(room, "x", timeout=1)
+    match ending:
+        case "completed":
+            operation.force_complete()
+        case "expired":
+            pass_time(clock, room, 1000)
+        case "cancelled":
+            operation.cancel()
+        case _:
+            room.fail_for_key("key", Boom())
+    assert other.outcome is Outcome.COMPLETED
+    room._check()
 
 
-async def test_an_observer_may_park_another_operation(clock: VirtualClock) -> None:
+def test_an_observer_may_park_another_operation() -> None:
     """Each ending parks a new operation, a hundred times, without nesting."""
+    clock = ManualClock(1_000_000)
 
     def next_one(event: Event) -> None:
         number = int(event.operation.name) + 1
         if number < 100:
-            park_named(purgatory, str(number), timeout=1)
+            park_named(room, str(number), timeout=1)
 
     observer = Doing(expired=next_one)
-    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
-        park_named(purgatory, "0", timeout=1)
-        await clock.advance(99)
-        assert len(purgatory) == 1
-        await clock.advance(1)
-        check(purgatory, parked=0, expired=100)
+    room = make_purgatory(clock, observers=[observer])
+    park_named(room, "0", timeout=1)
+    pass_time(clock, room, 99_000)
+    assert len(room) == 1
+    pass_time(clock, room, 1000)
+    check(room, parked=0, expired=100)
 
 
-async def test_an_observer_may_extend_the_operation_just_parked(clock: VirtualClock) -> None:
+def test_an_observer_may_extend_the_operation_just_parked() -> None:
     """An operation that an observer extends expires at the new deadline."""
+    clock = ManualClock(1_000_000)
     observer = Doing(parked=lambda event: event.operation.extend(5))
-    async with Purgatory[Op]("events", clock=clock, observers=[observer]) as purgatory:
-        operation = park_named(purgatory, "x", timeout=1)
-        await clock.advance(4.999)
-        assert operation.outcome is Outcome.PENDING
-        await clock.advance(0.001)
-        assert operation.outcome is Outcome.EXPIRED
+    room = make_purgatory(clock, observers=[observer])
+    operation = park_named(room, "x", timeout=1)
+    pass_time(clock, room, 4999)
+    assert operation.outcome is Outcome.PENDING
+    pass_time(clock, room, 1)
+    assert operation.outcome is Outcome.EXPIRED
 
 
-async def test_a_long_chain_of_completions_by_observers(clock: VirtualClock) -> None:
+def test_a_long_chain_of_completions_by_observers() -> None:
     """Ten thousand operations, each completed by the observer of the previous one, use constant stack space."""
 
     def check_next(event: Event) -> None:
-        purgatory.check_and_complete(int(event.operation.name) + 1)
+        room.check_and_complete(int(event.operation.name) + 1)
 
-    async with Purgatory[Op]("events", clock=clock, observers=[Doing(completed=check_next)]) as purgatory:
-        for number in range(10_000):
-            park_named(purgatory, str(number), number).ready = True
-        assert purgatory.check_and_complete(0) == 10_000
-        check(purgatory, parked=0, completed=10_000)
+    room = make_purgatory(ManualClock(), observers=[Doing(completed=check_next)])
+    for number in range(10_000):
+        park_named(room, str(number), number).ready = True
+    assert room.check_and_complete(0) == 10_000
+    check(room, parked=0, completed=10_000)
 
 
-async def test_the_events_an_observer_causes_follow_the_current_event(clock: VirtualClock) -> None:
+def test_the_events_an_observer_causes_follow_the_current_event() -> None:
     """If one observer ends an operation at its parked event, the next observer receives both events in order."""
 
     class Meddler(Observer):
@@ -130,14 +134,14 @@ async def test_the_events_an_observer_causes_follow_the_current_event(clock: Vir
 
         def cancelled(self, event: Event) -> None:
             if event.keys == ("a",):
-                purgatory.try_complete_else_watch(Op(timeout=1.0), ["b"])
+                room.try_complete_else_watch(Op(timeout=1.0), ["b"])
 
     recorder = Recorder()
-    async with Purgatory[Op]("test", clock=clock, observers=[Meddler(), recorder]) as purgatory:
-        purgatory.try_complete_else_watch(Op(timeout=1.0), ["a"])
-        seen = [(method, event.keys) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)]
-        assert seen == [("parked", ("a",)), ("cancelled", ("a",)), ("parked", ("b",)), ("cancelled", ("b",))]
-        check(purgatory, parked=0, cancelled=2)
+    room = make_purgatory(ManualClock(), observers=[Meddler(), recorder])
+    room.try_complete_else_watch(Op(timeout=1.0), ["a"])
+    seen = [(method, event.keys) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)]
+    assert seen == [("parked", ("a",)), ("cancelled", ("a",)), ("parked", ("b",)), ("cancelled", ("b",))]
+    check(room, parked=0, cancelled=2)
 
 
 async def test_an_observer_may_park_and_complete(clock: VirtualClock) -> None:
@@ -207,17 +211,18 @@ def test_methods_that_are_not_overridden_are_not_called() -> None:
     assert [len(methods) for methods in notifier._methods] == [0, 0, 0, 1, 0, 0]
 
 
-async def test_an_override_may_call_the_overridden_method(clock: VirtualClock) -> None:
+def test_an_override_may_call_the_overridden_method() -> None:
     """The methods of the protocol do nothing, and a subclass may call them."""
+    clock = ManualClock(1_000_000)
     observer = Polite()
-    async with Purgatory[Op]("polite", clock=clock, observers=[observer]) as purgatory:
-        park_named(purgatory, "x").force_complete()
-        park_named(purgatory, "x", timeout=1)
-        await clock.advance(1)
-        park_named(purgatory, "x").cancel()
-        park_named(purgatory, "x")
-        purgatory.fail_for_key("key", Boom())
-        check(purgatory, completed=1, expired=1, cancelled=1, failed=1)
+    room = make_purgatory(clock, observers=[observer])
+    park_named(room, "x").force_complete()
+    park_named(room, "x", timeout=1)
+    pass_time(clock, room, 1000)
+    park_named(room, "x").cancel()
+    park_named(room, "x")
+    room.fail_for_key("key", Boom())
+    check(room, completed=1, expired=1, cancelled=1, failed=1)
     assert observer.received == 8
 
 

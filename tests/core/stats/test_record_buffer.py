@@ -7,8 +7,9 @@ import pytest
 from purgatory import Observer, Outcome, Purgatory
 from purgatory.core.operation.lifecycle import CANCELLED, COMPLETED, EXPIRED, EXPIRED_BY_CLOSING, FAILED, OUTCOMES
 from purgatory.core.stats.record_buffer import RecordBuffer, append_record
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op
+from tests.sansio import make_purgatory, pass_time
 
 
 class Pages(RecordBuffer):
@@ -34,18 +35,19 @@ class Broken(RecordBuffer):
         raise RuntimeError("no")
 
 
-async def test_each_ending_is_a_row_and_full_pages_are_flushed(clock: VirtualClock) -> None:
+def test_each_ending_is_a_row_and_full_pages_are_flushed() -> None:
     """Each ending adds eight values in order; ``flush()`` is called when the list is long enough."""
+    clock = ManualClock(1_000_000)
     buffer = Pages(2)
-    async with Purgatory[Any]("p", clock=clock, observers=[buffer]) as purgatory:
-        operations = [Op(timeout=2.0) for _ in range(5)]
-        for operation in operations:
-            purgatory.try_complete_else_watch(operation, ["a", "b"])
-        await clock.advance(1.0)
-        operations[1].force_complete()
-        operations[0].cancel()
-        purgatory.fail_for_key("a", ValueError("no"))
-    number = purgatory._core._notifier.instance
+    room = make_purgatory(clock, name="p", observers=[buffer])
+    operations = [Op(timeout=2.0) for _ in range(5)]
+    for operation in operations:
+        room.try_complete_else_watch(operation, ["a", "b"])
+    pass_time(clock, room, 1000)
+    operations[1].force_complete()
+    operations[0].cancel()
+    room.fail_for_key("a", ValueError("no"))
+    number = room._core._notifier.instance
     parked_ms = 1_000_000
     cells = [cell for page in buffer.pages for cell in page] + buffer.values
     rows = [tuple(cells[start : start + 8]) for start in range(0, len(cells), 8)]
@@ -64,23 +66,23 @@ def test_the_numbers_of_the_states_are_public() -> None:
     assert set(OUTCOMES) == set(Outcome)
 
 
-async def test_a_buffer_that_raises_is_detached(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
+def test_a_buffer_that_raises_is_detached() -> None:
     """The buffer is reported and counted, and receives nothing more; the operations end normally."""
     broken, sound = Broken(), Pages(100)
-    async with Purgatory[Any]("p", clock=clock, observers=[broken, sound]) as purgatory:
-        for _ in range(2):
-            operation = Op(timeout=None)
-            purgatory.try_complete_else_watch(operation, ["a"])
-            assert operation.force_complete()
-        assert purgatory.statistics().observers_detached == 1
+    room = make_purgatory(ManualClock(), observers=[broken, sound])
+    for _ in range(2):
+        operation = Op(timeout=None)
+        room.try_complete_else_watch(operation, ["a"])
+        assert operation.force_complete()
+    assert room.statistics().observers_detached == 1
     assert len(broken.values) == 8
     assert len(sound.values) == 16
-    assert reported[0]["observer"] is broken
+    assert room.detached == [broken]
     with pytest.raises(NotImplementedError):
         RecordBuffer().flush()
 
 
-async def test_attached_is_called_with_the_purgatory(clock: VirtualClock) -> None:
+def test_attached_is_called_with_the_purgatory() -> None:
     """An observer can read the waiting operations from the purgatory on demand."""
 
     class Guest(Observer):
@@ -91,29 +93,29 @@ async def test_attached_is_called_with_the_purgatory(clock: VirtualClock) -> Non
             self.purgatory = purgatory
 
     guest = Guest()
-    async with Purgatory[Any]("p", clock=clock, observers=[guest]) as purgatory:
-        assert guest.purgatory is purgatory
-        purgatory.try_complete_else_watch(Op(timeout=2.0), ["a", "b"])
-        purgatory.try_complete_else_watch(Op(timeout=None), ["c"])
-        events = purgatory.parked_events()
-        assert [(event.op_id, event.keys, event.deadline, event.finished_at) for event in events] == [
-            (1, ("a", "b"), 1002.0, None),
-            (2, ("c",), None, None),
-        ]
+    room = make_purgatory(ManualClock(1_000_000), observers=[guest])
+    assert guest.purgatory is room
+    room.try_complete_else_watch(Op(timeout=2.0), ["a", "b"])
+    room.try_complete_else_watch(Op(timeout=None), ["c"])
+    events = room.parked_events()
+    assert [(event.op_id, event.keys, event.deadline, event.finished_at) for event in events] == [
+        (1, ("a", "b"), 1002.0, None),
+        (2, ("c",), None, None),
+    ]
 
 
-async def test_an_interrupt_passes_through_and_the_buffer_stays_attached(clock: VirtualClock) -> None:
+def test_an_interrupt_passes_through_and_the_buffer_stays_attached() -> None:
     """A KeyboardInterrupt is not an error of the buffer, which continues to receive rows."""
     buffer = Interrupted()
-    purgatory = Purgatory[Any]("p", clock=clock, observers=[buffer])
+    room = make_purgatory(ManualClock(), observers=[buffer])
     for rows in (1, 2):
         operation = Op()
-        purgatory.try_complete_else_watch(operation, ["a"])
+        room.try_complete_else_watch(operation, ["a"])
         with pytest.raises(KeyboardInterrupt):
             operation.cancel()
         assert len(buffer.values) == 8 * rows
-    assert purgatory.statistics().observers_detached == 0
-    purgatory._check()
+    assert room.statistics().observers_detached == 0
+    room._check()
 
 
 async def test_the_error_of_a_buffer_is_reported(clock: VirtualClock, reported: list[dict[str, Any]]) -> None:
@@ -146,19 +148,17 @@ class _WithBuffer:
         self.record_buffer = buffer
 
 
-async def test_an_observer_may_have_its_buffer_as_an_attribute(
-    clock: VirtualClock, reported: list[dict[str, Any]]
-) -> None:
+def test_an_observer_may_have_its_buffer_as_an_attribute() -> None:
     """The buffer receives the rows; if it raises, the observer is detached and reported."""
     sound, broken = _WithBuffer(Pages(1)), _WithBuffer(Broken())
     observers: list[Any] = [sound, broken]
-    async with Purgatory[Any]("p", clock=clock, observers=observers) as purgatory:
-        for _ in range(2):
-            operation = Op()
-            purgatory.try_complete_else_watch(operation, ["a"])
-            operation.force_complete()
-        assert purgatory.statistics().observers_detached == 1
-    assert [context["observer"] for context in reported] == [broken]
+    room = make_purgatory(ManualClock(), observers=observers)
+    for _ in range(2):
+        operation = Op()
+        room.try_complete_else_watch(operation, ["a"])
+        operation.force_complete()
+    assert room.statistics().observers_detached == 1
+    assert room.detached == [broken]
     assert isinstance(sound.record_buffer, Pages)
     assert len(sound.record_buffer.pages) == 2
 

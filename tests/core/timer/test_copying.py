@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome, Purgatory, TimerTask
+from purgatory import DelayedOperation, Outcome, TimerTask
 from tests.helpers import Op, check
+from tests.sansio import QuietPurgatory
 
 COPIES: dict[str, Callable[[Any], Any]] = {
     "copy": copy.copy,
@@ -20,17 +21,17 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("state", ["new", "parked", "ended"])
-async def test_an_operation_cannot_be_copied(purgatory: Purgatory[Op], how: str, state: str) -> None:
+def test_an_operation_cannot_be_copied(room: QuietPurgatory, how: str, state: str) -> None:
     """Copying raises a clear TypeError in every state, and the operation is unchanged."""
     op = Op(5)
     if state != "new":
-        purgatory.try_complete_else_watch(op, ["a", "b"])
+        room.try_complete_else_watch(op, ["a", "b"])
     if state == "ended":
         op.cancel()
     with pytest.raises(TypeError, match=r"^Op must not be copied or pickled: it has one place on a timer"):
         COPIES[how](op)
     if state == "parked":
-        check(purgatory, parked=1, watched=2, num_delayed=1)
+        check(room, parked=1, watched=2, num_delayed=1)
         assert op.cancel()
     assert op.outcome is (Outcome.PENDING if state == "new" else Outcome.CANCELLED)
 

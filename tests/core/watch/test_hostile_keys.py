@@ -247,7 +247,7 @@ def test_a_comparison_that_checks_and_withdraws_in_the_midst(room: QuietPurgator
 
 
 @pytest.mark.parametrize("limits", [{"max_parked_per_key": 1}, {"max_parked": 1}])
-def test_a_full_key_whose_repr_raises_is_still_full(limits: dict[str, int]) -> None:
+def test_a_full_key_whose_repr_raises_is_still_full(limits: dict[str, Any]) -> None:
     """The error is PurgatoryFull, and its attribute contains the key."""
 
     class Nameless(Key):
