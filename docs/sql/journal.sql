@@ -2,7 +2,10 @@
 --
 -- Quantiles are exact here, whereas a report rounds waits of more than 65.536 s.  In dbt, each view can be a model.
 
-CREATE VIEW journal AS SELECT * FROM read_parquet('journal/**/*.parquet', union_by_name = true);
+-- The second SELECT has no rows.  It defines the columns that journals from earlier releases lack.
+CREATE VIEW journal AS
+SELECT * FROM read_parquet('journal/**/*.parquet', union_by_name = true)
+UNION ALL BY NAME SELECT NULL::BOOLEAN AS expired_by_closing, NULL::BIGINT AS refused WHERE false;
 
 -- One row per operation, with times in milliseconds.  Earlier releases did not mark operations expired by closing.
 CREATE VIEW operations AS

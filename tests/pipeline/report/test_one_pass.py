@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.report import one_pass
+from purgatory.pipeline.report.aggregates import COLUMNS, Aggregates, Span, add_rows
 from purgatory.pipeline.report.report import Report, compute
-from purgatory.pipeline.selection import Selection
+from purgatory.pipeline.selection import EVERYTHING, Selection
 
 pytestmark = pytest.mark.timeout(170)
 EPOCH_MS = 28_333_333 * 60_000
@@ -115,6 +117,32 @@ def test_every_way_gives_the_same_tables(
     monkeypatch.setattr(one_pass, "_MERGED_ON_DRIVER", on_driver)
     monkeypatch.setattr(one_pass, "_ROWS_PER_TASK", 250)
     assert_same(compute(spark, journal, top=12, bucket_ms=MINUTE_MS), expected)
+
+
+def test_rows_without_the_columns_that_came_later(tmp_path: pathlib.Path) -> None:
+    """A task reads them from files of earlier releases as if these columns were null."""
+    table = pa.Table.from_pylist(rows_of(1, 300, "run"), schema=ARROW_SCHEMA)
+    later = ("expired_by_closing", "refused", "instance")
+    old, same = tmp_path / "old.parquet", tmp_path / "same.parquet"
+    pq.write_table(table.drop_columns(later), old)
+    for name in later:
+        nulls = pa.nulls(table.num_rows, table.schema.field(name).type)
+        table = table.set_column(table.schema.get_field_index(name), name, nulls)
+    pq.write_table(table, same)
+    span = Span(MINUTE_MS, {"run": EPOCH_MS + 21 * MINUTE_MS})
+
+    def tables(path: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
+        cells = one_pass._scan_files(COLUMNS, partial(add_rows, span=span), EVERYTHING, 1, [[str(path)]])
+        total = Aggregates()
+        total.add_cells(cell for _, cell in cells)
+        total.finish(MINUTE_MS, 5)
+        return {name: made.to_pylist() for name, made in one_pass.tables_of(total, span).items()}
+
+    found = tables(old)
+    assert found == tables(same)
+    assert all(found.values())
+    assert {row["outcome"] for row in found["outcomes"]} >= {"expired", "expired_by_closing"}
+    assert {row["refused"] for row in found["over_time"]} == {0}
 
 
 def test_files_that_another_program_has_rewritten_give_the_same_tables(

@@ -1,17 +1,57 @@
 """The SQL views of the documentation, beside the checked tables."""
 
 import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from purgatory.pipeline.selection import EVERYTHING
 from tests.pipeline.report.test_duckdb import with_duckdb
 from tests.pipeline.report.test_one_pass import MINUTE_MS, rows_of, write
 
 VIEWS = pathlib.Path(__file__).parents[3] / "docs" / "sql" / "journal.sql"
+
+
+LATER = ("expired_by_closing", "refused")
+"""The columns that journals of earlier releases lack."""
+
+
+@contextmanager
+def views_of(journal: str) -> Iterator[Any]:
+    """Yield a database with the views of the documentation on this journal."""
+    duckdb: Any = pytest.importorskip("duckdb", reason="the extra 'test' is not installed")
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.execute(VIEWS.read_text().replace("'journal/**/*.parquet'", f"'{journal}/**/*.parquet'"))
+        yield db
+
+
+def rows_of_view(db: Any, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = db.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist()
+    return rows
+
+
+def test_the_views_read_a_journal_of_an_earlier_release(tmp_path: pathlib.Path) -> None:
+    """Without the columns that came later, each view has the rows that it has when these columns are null."""
+    new = write(tmp_path / "new", rows_of(1, 300, "one"))
+    table = pq.read_table(f"{new}/part-0.parquet")
+    (tmp_path / "old").mkdir()
+    pq.write_table(table.drop_columns(LATER), tmp_path / "old" / "part-0.parquet")
+    for name in LATER:
+        nulls = pa.nulls(table.num_rows, table.schema.field(name).type)
+        table = table.set_column(table.schema.get_field_index(name), name, nulls)
+    pq.write_table(table, f"{new}/part-0.parquet")
+    with views_of(str(tmp_path / "old")) as old, views_of(new) as same:
+        for (name,) in same.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
+            assert rows_of_view(old, name) == rows_of_view(same, name), name
+        assert {row["outcome"] for row in rows_of_view(old, "outcomes")} >= {"expired", "expired_by_closing"}
 
 
 def test_the_views_have_the_figures_of_a_report(tmp_path: pathlib.Path) -> None:
