@@ -1,14 +1,19 @@
 """The report at scale: ``python -m benchmarks.pipeline [--rows 1000000,10000000,50000000]``.
 
-The program generates a journal of each size, runs the report on it with two cores and a 1 GB driver, and computes the
-same tables with DuckDB, the usual choice on one machine.  DuckDB gets two threads and 1 GB of memory, or more if it
-runs out.  Each runs in a separate process.  The memory is the most that the process and all its descendants held at
-once; the CPU time is their total.  The tables of both reports are compared, and all files are deleted at the end.
-Spark's report also has pictures and a page.  Requires ``pip install 'aiopurgatory[spark]' duckdb``.
+The program generates a journal of each size, runs the report on it with two cores and a 1 GB driver, and computes six
+of its tables with DuckDB, the usual choice on one machine: ``dropped``, ``outcomes``, ``waits``, ``lateness``, the
+peaks in ``occupancy``, and ``hot_keys``.  Spark's report also has the other tables, pictures, and a page.  DuckDB gets
+two threads and 1 GB of memory, or more if it runs out.  Each runs in a separate process.  The memory is the most that
+the process and all its descendants held at once; the CPU time is their total.
+
+The program compares the counts of the outcomes, the 50 keys with the most operations, with their numbers of operations
+and of expired operations, and the highest peak of each purgatory.  All files are deleted at the end.  Requires
+``pip install 'aiopurgatory[spark]' duckdb``.
 
 ::
 
     python -m benchmarks.pipeline --markdown    # the table of docs/pipeline.md
+    python -m benchmarks.pipeline --rows 1000000 --unique 1.0    # each operation waits on a key of its own
     python -m benchmarks.pipeline --replay --rows 200000,1000000    # the replay with six settings, without DuckDB
 """
 
@@ -89,10 +94,11 @@ class _Failed(Exception):
 
 
 def main() -> int:
-    """Measure, and print the figures; the exit status is 1 if the tables differ."""
+    """Measure, and print the figures; the exit status is 1 if the compared figures differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", default="1000000,10000000,50000000", help="sizes, with commas (default: %(default)s)")
     parser.add_argument("--rows-per-file", type=int, default=250_000)
+    parser.add_argument("--unique", type=float, default=0.0, help="share of operations that wait on a key of their own")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the journals here, and use what is here already")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--replay", action="store_true", help="measure the replay with six settings instead")
@@ -103,7 +109,7 @@ def main() -> int:
     figures = []
     with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
         for rows in (int(part) for part in options.rows.split(",")):
-            figures.append(measure(Path(folder), rows, options.rows_per_file, options.keep))
+            figures.append(measure(Path(folder), rows, options.rows_per_file, options.keep, options.unique))
             print(json.dumps(figures[-1]), file=sys.stderr, flush=True)
     if options.markdown:
         print(markdown(figures))
@@ -114,13 +120,13 @@ def main() -> int:
     return 0 if all(figure["same"] for figure in figures) else 1
 
 
-def measure(folder: Path, rows: int, rows_per_file: int, keep: Path | None = None) -> dict[str, Any]:
+def measure(
+    folder: Path, rows: int, rows_per_file: int, keep: Path | None = None, unique: float = 0.0
+) -> dict[str, Any]:
     """Run both reports on one journal; return their seconds and peak megabytes."""
-    journal, spark_out, duck_out = (folder / name for name in ("journal", "spark", "duckdb"))
-    if keep is not None:
-        journal = keep / str(rows)
+    journal, spark_out, duck_out = _journal(folder, rows, unique, keep), folder / "spark", folder / "duckdb"
     pipeline = [sys.executable, "-m", "purgatory.pipeline"]
-    _make(journal, rows, rows_per_file)
+    _make(journal, rows, rows_per_file, unique)
     size = sum(file.stat().st_size for file in journal.glob("*.parquet"))
     duck_out.mkdir()
     spark = _run([*pipeline, "report", str(journal), "--out", str(spark_out), "--master", _MASTER])
@@ -138,10 +144,16 @@ def measure(folder: Path, rows: int, rows_per_file: int, keep: Path | None = Non
     }
 
 
-def _make(journal: Path, rows: int, rows_per_file: int) -> None:
+def _journal(folder: Path, rows: int, unique: float, keep: Path | None) -> Path:
+    if keep is None:
+        return folder / "journal"
+    return keep / (f"{rows}-unique-{unique:g}" if unique else str(rows))
+
+
+def _make(journal: Path, rows: int, rows_per_file: int, unique: float = 0.0) -> None:
     # However many rows there are, they lie within one day: more rows mean more operations at once, not a longer span.
     rate = str(max(1_000.0, rows / 20_000))
-    knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file)]
+    knobs = ["--rows", str(rows), "--rate", rate, "--rows-per-file", str(rows_per_file), "--unique", str(unique)]
     if not (journal / "_answers.json").exists():
         made = [sys.executable, "-m", "purgatory.pipeline", "synthesize", str(journal), *knobs]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
@@ -155,8 +167,8 @@ def _replays(sizes: list[int], options: argparse.Namespace) -> int:
     figures = []
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="purgatory-scale-") as folder:
-            journal = Path(folder) / "journal" if options.keep is None else options.keep / str(rows)
-            _make(journal, rows, options.rows_per_file)
+            journal = _journal(Path(folder), rows, options.unique, options.keep)
+            _make(journal, rows, options.rows_per_file, options.unique)
             command = [sys.executable, "-m", "purgatory.pipeline", "replay", str(journal), *_SETTINGS]
             took = _run([*command, "--out", f"{folder}/out", "--master", _MASTER])
         figures.append({"rows": rows, "settings": 6, **took})
