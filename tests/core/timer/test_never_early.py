@@ -77,23 +77,30 @@ def test_a_deadline_within_the_current_millisecond_has_not_passed(
         room._check()
 
 
+@pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("kind", CLOCKS)
-def test_the_deadline_of_a_timeout_within_the_current_millisecond_has_not_passed(kind: type[FractionalClock]) -> None:
-    """``timeout_at`` cancels the block at its deadline, not at the start of that millisecond."""
+@pytest.mark.parametrize("tick_ms", [1, 10])
+def test_the_deadline_of_a_timeout_within_the_current_millisecond_has_not_passed(
+    tick_ms: int, kind: type[FractionalClock], moved: bool
+) -> None:
+    """``timeout_at`` and ``reschedule`` cancel the block at the deadline, not at the start of that millisecond."""
+    clock = kind()
 
     async def main() -> None:
-        clock = kind()
-        async with SystemTimer(clock=clock) as timer, timer.timeout_at(1.0007) as block:
-            timer.expire_due(clock.now_ms())
-            await asyncio.sleep(0)
-            assert not block.expired()
-            clock.at = 1001.0
-            timer.expire_due(clock.now_ms())
-            assert block.expired()
-            await asyncio.sleep(0)
+        async with (
+            SystemTimer(clock=clock, tick_ms=tick_ms) as timer,
+            timer.timeout_at(None if moved else 1.0007) as block,
+        ):
+            if moved:
+                block.reschedule(1.0007)
+            for _ in range(20 * tick_ms):
+                timer.expire_due(clock.now_ms())
+                await asyncio.sleep(0)  # raises as soon as the block is cancelled
+                clock.at = round(clock.at + 0.1, 1)
 
     with pytest.raises(TimeoutError):
         asyncio.run(main())
+    assert 1000.7 <= clock.at <= 1000.7 + tick_ms + 1
 
 
 @pytest.mark.parametrize("kind", CLOCKS)
