@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from purgatory import Purgatory, PurgatoryClosed, PurgatoryFull
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install grpcio")
 grpc_aio: Any = pytest.importorskip("grpc.aio")
 
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "grpc.md").read_text(encoding="utf-8")
 _MARGIN = 0.2
 _ROUNDING = 0.01
 
@@ -39,11 +42,11 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def serve(room: Purgatory[Any]) -> AsyncIterator[tuple[Service, Any, Any]]:
-    """Yield the service on a free loopback port, and a client's call of it."""
+async def serve(room: Purgatory[Any], handler: Any = None) -> AsyncIterator[tuple[Service, Any, Any]]:
+    """Yield the service on a free loopback port, and a client's call of it, or of another handler."""
     service = Service(room)
     server = grpc_aio.server()
-    method = grpc.unary_unary_rpc_method_handler(service.poll)
+    method = grpc.unary_unary_rpc_method_handler(handler or service.poll)
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("Orders", {"Poll": method})])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -113,6 +116,26 @@ async def test_refusals_have_a_status_code() -> None:
         assert await _status(poll(b"")) == grpc.StatusCode.UNAVAILABLE
 
 
+async def test_the_recipe_sends_no_names_and_limits() -> None:
+    """The details of a refusal are fixed texts: a client learns neither the purgatory's name nor its limit."""
+    (program,) = re.findall(r"^```python\n(.*?)^asyncio\.run\(main\(\)\)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+    recipe: dict[str, Any] = {}
+    exec(program, recipe)
+    room: Purgatory[Any] = recipe["room"]
+    async with room, serve(room, recipe["poll"]) as (_, _, poll):
+        calls = [asyncio.ensure_future(_result(poll(b""))) for _ in range(2)]
+        await parked(room, 2)
+        full = await _refused(poll(b""))
+        await room.aclose()
+        assert await asyncio.gather(*calls) == [b""] * 2
+        closed = await _refused(poll(b""))
+    assert (full.code(), full.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls are waiting")
+    assert (closed.code(), closed.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+    for error in (full, closed):
+        assert room.name not in error.details()
+        assert not re.search(r"\d", error.details())
+
+
 async def test_a_shutdown_answers_every_call_first() -> None:
     """With ``aclose()`` and then ``stop(grace)``, no call is aborted, and the grace is not used up."""
     room = Purgatory[Any]("test")
@@ -128,9 +151,11 @@ async def _result(call: Any) -> bytes:
     return result
 
 
-async def _status(call: Any) -> Any:
-    try:
+async def _refused(call: Any) -> Any:
+    with pytest.raises(grpc_aio.AioRpcError) as caught:
         await call
-    except grpc_aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
+    return caught.value
+
+
+async def _status(call: Any) -> Any:
+    return (await _refused(call)).code()
