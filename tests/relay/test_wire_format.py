@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -195,3 +196,24 @@ async def test_node(engine: Engine, tmp_path: Path) -> None:
     async with waiting(engine, "o-1", "o-2") as answered:
         await run(node, str(program), f"{engine.url}/orders", "o-1", "o-2")
         assert await answered == [True, True]
+
+
+@pytest.mark.parametrize("engine", ["unix"], indirect=True)
+async def test_nc(engine: Engine) -> None:
+    """The loop of the page, in a shell; where nc is missing, a socket sends the bytes that nc would send."""
+    (loop,) = re.findall(r"^\$ (for socket in .* nc .*)$", PAGE, re.MULTILINE)
+    directory = f"{engine.url}/orders"
+    async with waiting(engine, "o-1") as answered:
+        if shutil.which("nc") is not None:
+            await run("sh", "-c", loop.replace("/run/orders/relay", directory))
+        else:
+            printed = loop.replace("/run/orders/relay", directory).replace("nc -NU", "printf '%s\\n'")
+            assert "nc -" not in printed
+            shown = await asyncio.to_thread(subprocess.run, ["sh", "-c", printed], capture_output=True, check=True)
+            (address,) = shown.stdout.decode().split()
+            (echo,) = re.findall(r"do (echo .*) \| nc", loop)
+            line = await asyncio.to_thread(subprocess.run, ["sh", "-c", echo], capture_output=True, check=True)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(address)
+                client.sendall(line.stdout)
+        assert await answered == [True]
