@@ -59,7 +59,6 @@ _TRANSIENT_MS: Final = 10_000
 _RANDOM: Final = 8  # more failed reads in a row than this are not random
 
 _MISSING: Final = object()
-_NUMBERS = itertools.count()  # the order of keys that are due at the same time
 
 _Errors = set[type[Exception]]
 
@@ -122,6 +121,7 @@ class Refresher:
         self._reported: _Errors = set()  # the types of errors reported since the last successful read
         self._parts: deque[list[Entry]] = deque()  # halves of failed reads
         self._is_part = False  # whether the keys read last are a part
+        self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
         self._not_before_ms = 0  # when the next unreadable key may be read
         self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
@@ -266,7 +266,7 @@ class Refresher:
         self._report(error, unreadable.reported, max(self._failures, unreadable.failures), pause_ms)
 
     def _postpone(self, unreadable: _Unreadable, pause_ms: int) -> None:
-        heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(_NUMBERS), unreadable))
+        heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(self._numbers), unreadable))
 
     def _put_back(self, batch: list[Entry]) -> None:
         for key, value in batch:
@@ -338,7 +338,7 @@ class Refresher:
         elif announced.due_ms == 0:
             announced.lags += 1
             announced.due_ms = self._clock.ceil_ms() + backoff_ms(announced.lags, self.jitter)
-            heapq.heappush(self._lagging, (announced.due_ms, next(_NUMBERS), key))
+            heapq.heappush(self._lagging, (announced.due_ms, next(self._numbers), key))
 
     def _next_unreadable(self) -> _Unreadable | None:
         """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched."""
