@@ -6,6 +6,7 @@ import inspect
 import io
 import re
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,3 +116,12 @@ def test_there_are_pages_and_blocks() -> None:
         "timeouts",
         "when-all",
     }
+
+
+def test_the_page_of_the_relay_requires_the_versions_of_the_extras() -> None:
+    """The page lists the oldest version of each client library that the extra for its engine accepts."""
+    page = (ROOT / "docs" / "how-to" / "several-workers.md").read_text(encoding="utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for extra, client in (("postgres", "psycopg"), ("redis", "redis-py"), ("nats", "nats-py")):
+        (requirement,) = extras[extra]
+        assert f"| {client} {requirement.partition('>=')[2]} or later |" in page
