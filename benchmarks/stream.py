@@ -7,7 +7,7 @@
     python -m benchmarks.stream spark      # the whole job on this machine, and the sizing based on its figures
     python -m benchmarks.stream batch      # the same rows in one batch
     python -m benchmarks.stream backlog --rows 2000000    # rows that have piled up, processed in limited batches
-    python -m benchmarks.stream sizing --row-us 330 --shard-us 3149 --waiting-us 1.4 --disk-bytes 47  # given figures
+    python -m benchmarks.stream sizing --row-us 285 --shard-us 2342 --waiting-us 1.4 --disk-bytes 47  # given figures
 
 Other programs on the machine make wall-clock figures worse than they are, so the CPU time of the JVM and its Python
 workers is shown as well, and the sizing is based on it.
