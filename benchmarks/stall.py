@@ -6,7 +6,7 @@ processes take; ``an idle loop`` is the same measurement with nothing to do.  Th
 
 ``expire``    all deadlines lie at one instant.  Peers: as many ``call_at`` timers of asyncio and uvloop at one instant.
 ``close``     ``aclose()`` while all are parked; it answers all operations.  The event loops have no such call.
-``abandon``   ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
+``remove``    ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
 ``one operation``  on a twenty-fifth as many keys is completed: the most keys that the guarantees recommend.
 ``for key``   ``acancel_for_key`` for one key with a tenth as many operations.
 ``withdraw``  the operations are cancelled, 1,000 in each turn of the loop, as if clients disconnected.  Peers: as many
@@ -178,7 +178,7 @@ async def _close(number: int) -> Turn:
     return monitor.longest
 
 
-async def _abandon(number: int) -> Turn:
+async def _remove(number: int) -> Turn:
     timer = SystemTimer()
     timer.start()
     for index in range(number):
@@ -263,7 +263,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     scenarios: list[tuple[str, Scenario, Scenario | None]] = [
         ("expire in one instant", _expire, _loop_expire),
         ("answered by aclose()", _close, None),
-        ("abandoned by SystemTimer.aclose()", _abandon, None),
+        ("removed by SystemTimer.aclose()", _remove, None),
         ("cancelled, 1,000 a turn", _withdraw, _loop_withdraw),
     ]
     for kind in loops():

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from purgatory import DelayedOperation, Purgatory
+from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.timer.coroutines import is_coroutine
 
 __all__ = ["NEVER", "RelayState", "RelayWait"]
@@ -112,7 +113,7 @@ class RelayState(Mapping[K, V]):
         current = self._current
         if current is not None:
             operation = current.operation
-            if operation is None or (operation._core is not None and operation._watch is None):
+            if operation is None or (operation._core is not None and not is_parked(operation)):
                 return current  # its condition is running, or the operation is tried for the first time
         trying = self._purgatory._core._trying
         return None if trying is None else self._waits.get(id(trying))

@@ -71,7 +71,7 @@ _WELCOME_S: Final = 0.25
 _LOOK_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.05  # seconds after the end of a connection
 _LAST_LINES_S: Final = 1.0
-_ABANDONED_S: Final = 60.0  # seconds after which a socket that was never renamed counts as abandoned
+_NEVER_RENAMED_S: Final = 60.0  # after this, a socket is not going to be renamed, because its process has died
 
 
 class UnixTransport:
@@ -273,7 +273,7 @@ class UnixTransport:
             if _SOCKET.fullmatch(name):
                 self._connect(name)
             elif _NEW.fullmatch(name):
-                self._remove_abandoned(name)
+                self._remove_never_renamed(name)
 
     def _look_soon(self) -> None:
         """Read the directory a moment after a connection has ended, because the socket may be stale."""
@@ -329,11 +329,11 @@ class UnixTransport:
             if stat.S_ISSOCK(os.lstat(path).st_mode):
                 os.unlink(path)
 
-    def _remove_abandoned(self, name: str) -> None:
+    def _remove_never_renamed(self, name: str) -> None:
         """Remove the socket of a process that died before it renamed the socket."""
         path = f"{self._directory}/{name}"
         with contextlib.suppress(OSError):
-            if time.time() - os.lstat(path).st_mtime > _ABANDONED_S:
+            if time.time() - os.lstat(path).st_mtime > _NEVER_RENAMED_S:
                 self._remove_stale(path)
 
     def _greeted(self, name: str) -> None:

@@ -63,7 +63,7 @@ class DelayedOperation(Operation, Generic[T_co]):
 
     else:
         # super().__init__() reaches a compiled method faster than a compiled __init__, which is called through the
-        # type's slot.  The method call saves 740 of the 11,100 instructions of park + check (callgrind).
+        # type's slot; benchmarks.instructions shows the difference.
         __init__ = Operation.DelayedOperation
         del Operation.DelayedOperation
         with contextlib.suppress(AttributeError):  # a compiled method cannot be renamed
