@@ -10,7 +10,7 @@ import pytest
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory, TimerTask
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
-from purgatory.timeouts import Timeout
+from purgatory.types import Timeout
 
 __all__ = [
     "Boom",

@@ -87,7 +87,7 @@ class SystemTimer(BaseTimer):
         self, *, tick_ms: int = 1, wheel_size: int = 20, clock: Clock | None = None, turn_budget_ms: float = 1.0
     ) -> None:
         if clock is not None and not isinstance(clock, Clock):
-            raise TypeError(f"clock must be a purgatory.clock.Clock, got {safe_repr(clock)}")
+            raise TypeError(f"clock must be a purgatory.types.Clock, got {safe_repr(clock)}")
         if isinstance(turn_budget_ms, bool) or not isinstance(turn_budget_ms, (int, float)):
             raise TypeError(f"turn_budget_ms must be a number of milliseconds, got {safe_repr(turn_budget_ms)}")
         if not 0.0 < turn_budget_ms <= _LONGEST_BUDGET_MS:

@@ -141,7 +141,7 @@ class Journal(Observer):
         if duration_ms(interval, "interval") == 0:
             raise ValueError(f"interval must be more than 0 seconds, got {interval!r}")
         if clock is not None and not isinstance(clock, Clock):
-            raise TypeError(f"clock must be a purgatory.clock.Clock, got {clock!r}")
+            raise TypeError(f"clock must be a purgatory.types.Clock, got {clock!r}")
         if not callable(key_text):
             raise TypeError(f"key_text must be a function that returns the text of a key, got {key_text!r}")
         if epoch_ms is not None:

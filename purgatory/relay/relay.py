@@ -136,7 +136,7 @@ class Relay(Generic[K, V]):
         if on_lost not in ("wait", "fail"):
             raise ValueError(f"on_lost must be 'wait' or 'fail', got {on_lost!r}")
         if clock is not None and not isinstance(clock, Clock):
-            raise TypeError(f"clock must be a purgatory.Clock, got {clock!r}")
+            raise TypeError(f"clock must be a purgatory.types.Clock, got {clock!r}")
         self._heartbeat_ms = seconds_ms(heartbeat, "heartbeat")
         self._resync_ms = seconds_ms(resync_every, "resync_every")
         self._purgatory = room

@@ -10,7 +10,7 @@ import pytest
 
 from purgatory import SystemTimer
 from purgatory.testing import VirtualClock
-from purgatory.timeouts import Timeout
+from purgatory.types import Timeout
 from tests.helpers import during, ends_in_time_out
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from purgatory import Event, Observer, Purgatory, SystemTimer
-from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.types import Clock, MonotonicClock
 from tests.helpers import Boom, Op, futures
 
 REQUEST: ContextVar[Any] = ContextVar("REQUEST")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from purgatory import Purgatory
-from purgatory.dump import Dump
 from purgatory.testing import VirtualClock
+from purgatory.types import Dump
 from tests.helpers import Boom, Op
 
 

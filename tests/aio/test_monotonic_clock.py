@@ -11,7 +11,7 @@ import pytest
 
 from purgatory import Outcome, Purgatory
 from purgatory.aio import monotonic_clock
-from purgatory.clock import Alarm, MonotonicClock
+from purgatory.types import Alarm, MonotonicClock
 from tests.helpers import Op
 
 STEP = 1 / 64

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from purgatory import Purgatory, PurgatoryClosed, SystemTimer
-from purgatory.clock import Alarm
 from purgatory.testing import VirtualClock
+from purgatory.types import Alarm
 from tests.helpers import Doing, Op, Task
 
 # An idle timer does not wake the loop

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer, TimerTask
-from purgatory.clock import MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.types import MonotonicClock
 from tests.core.timer.bench import DAY_MS, Bench, take_everything_off
 from tests.helpers import Boom, Op, check, park_in_tasks, turns_until
 
@@ -33,7 +33,7 @@ def test_a_budget_is_a_number(budget: Any) -> None:
 @pytest.mark.parametrize("clock", ["now", 5, object(), MonotonicClock])
 def test_a_clock_is_a_clock(clock: Any) -> None:
     """Any object that is not a Clock raises an error with the parameter name."""
-    with pytest.raises(TypeError, match=r"clock must be a purgatory\.clock\.Clock"):
+    with pytest.raises(TypeError, match=r"clock must be a purgatory\.types\.Clock"):
         SystemTimer(clock=clock)
 
 

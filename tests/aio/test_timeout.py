@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory import PurgatoryClosed, SystemTimer
-from purgatory.clock import Alarm
 from purgatory.testing import VirtualClock
-from purgatory.timeouts import Timeout
+from purgatory.types import Alarm, Timeout
 from tests.helpers import during, ends_in_time_out
 
 # Blocks that end before, after, or without a deadline

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.aio.turn_budget import TurnBudget
-from purgatory.clock import Clock
+from purgatory.types import Clock
 
 
 class WorkClock(Clock):

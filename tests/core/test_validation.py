@@ -148,7 +148,7 @@ async def test_only_operations_can_be_waited_for(purgatory: Purgatory[Op]) -> No
     [
         ({"name": 5}, TypeError, "name must be a str"),
         ({"name": "x", "timer": "timer"}, TypeError, "timer must be a SystemTimer"),
-        ({"name": "x", "clock": "clock"}, TypeError, "clock must be a purgatory.clock.Clock"),
+        ({"name": "x", "clock": "clock"}, TypeError, "clock must be a purgatory.types.Clock"),
         ({"name": "x", "tick_ms": 0}, ValueError, "tick_ms must be at least 1"),
         ({"name": "x", "wheel_size": 1}, ValueError, "wheel_size must be at least 2"),
         ({"name": "x", "observers": "observer"}, TypeError, "observers must be a sequence"),

@@ -13,9 +13,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PUBLIC = (
     "purgatory",
     "purgatory.asgi",
-    "purgatory.clock",
     "purgatory.conditions",
-    "purgatory.dump",
     "purgatory.errors",
     "purgatory.events",
     "purgatory.journal",
@@ -23,7 +21,6 @@ PUBLIC = (
     "purgatory.otel",
     "purgatory.relay",
     "purgatory.testing",
-    "purgatory.timeouts",
     "purgatory.types",
 )
 

@@ -14,7 +14,7 @@ import pytest
 
 import purgatory
 from purgatory.testing import VirtualClock
-from purgatory.timeouts import Timeout
+from purgatory.types import Timeout
 
 ROOT = Path(__file__).parent.parent.parent
 FILES = sorted((ROOT / "tests" / "project" / "typing").glob("*.py"))

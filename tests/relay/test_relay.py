@@ -448,7 +448,7 @@ async def test_bad_arguments(clock: VirtualClock) -> None:
         (TypeError, "heartbeat must be a number of seconds, got '1'", {"heartbeat": "1"}),
         (ValueError, "resync_every must be a number of seconds above 0, got nan", {"resync_every": float("nan")}),
         (ValueError, "on_lost must be 'wait' or 'fail', got 'raise'", {"on_lost": "raise"}),
-        (TypeError, "clock must be a purgatory.Clock, got 3", {"clock": 3}),
+        (TypeError, "clock must be a purgatory.types.Clock, got 3", {"clock": 3}),
     ]
     for kind, message, arguments in wrong:
         with pytest.raises(kind) as refused:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, SystemTimer
-from purgatory.clock import Clock, MonotonicClock
 from purgatory.testing import VirtualClock
+from purgatory.types import Clock, MonotonicClock
 from tests.helpers import Op
 
 Pass = Callable[[float], Awaitable[None]]

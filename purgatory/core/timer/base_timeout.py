@@ -1,6 +1,6 @@
 """The states of a timeout, and the beginning and end of its block, without an event loop.
 
-:class:`purgatory.timeouts.Timeout` behaves like :func:`asyncio.timeout` in each state.  The difference is where the
+:class:`purgatory.types.Timeout` behaves like :func:`asyncio.timeout` in each state.  The difference is where the
 deadline is kept.  The event loop keeps a heap of handles: each block pushes a handle, and when the block ends, its
 cancelled handle stays in the heap until the loop removes it.  Here, the timeout is itself the timer task: entering the
 block links the task into a bucket, and leaving the block unlinks it.  Most blocks on a server end long before their
@@ -46,7 +46,7 @@ _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseTimeout(TimerTask):
-    """The part of :class:`purgatory.timeouts.Timeout` that needs no event loop.
+    """The part of :class:`purgatory.types.Timeout` that needs no event loop.
 
     A subclass overrides :meth:`_run_soon` and :meth:`_time_out`, which are called when the deadline has passed.
     """

@@ -3,9 +3,9 @@
 import pytest
 
 from purgatory import TimerTask
-from purgatory.clock import MonotonicClock
 from purgatory.core.timer.base_timer import BaseTimer, ceil_now, now
 from purgatory.testing import VirtualClock
+from purgatory.types import MonotonicClock
 from tests.helpers import Boom
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from purgatory import Purgatory
-from purgatory.clock import Alarm, Clock
 from purgatory.testing import VirtualClock
+from purgatory.types import Alarm, Clock
 from tests.helpers import Boom, Op, check
 
 

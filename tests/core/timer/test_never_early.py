@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory import SystemTimer
-from purgatory.clock import Alarm, Clock
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
+from purgatory.types import Alarm, Clock
 from tests.helpers import Op, Task
 
 TICKS = [1, 3, 10]

@@ -18,7 +18,7 @@ from examples.join_group.scenario import Scenario
 from examples.join_group.simulation import Simulation
 from examples.join_group.terminal import plain_line, quantiles
 from examples.join_group.timeline import write_picture
-from purgatory.clock import MonotonicClock
+from purgatory.types import MonotonicClock
 
 LIVELY = Scenario(groups=6, members=6, duration=300.0, crash_rate=6.0, leave_rate=6.0, slow_rate=6.0, downtime=20.0)
 
