@@ -10,6 +10,7 @@ from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.private_key import shown_key
 from purgatory.core.operation.waits import given_kind
 from purgatory.core.purgatory import PurgatoryCore
+from purgatory.core.timer.units import to_seconds
 from purgatory.core.watch.thresholds import ThresholdWatch
 from purgatory.texts import key_text, safe_repr, shortened, type_name
 
@@ -58,7 +59,7 @@ def dump(core: PurgatoryCore, limit: int | None) -> Dump:
     return Dump(
         purgatory=core.name,
         closed=core.closed,
-        now=now_ms / 1000,
+        now=to_seconds(now_ms),
         parked=core.counters.parked,
         watched=core.counters.watched,
         keys=core.watcher_lists.num_keys(),
@@ -77,10 +78,10 @@ def _entry(operation: Operation, now_ms: int) -> dict[str, Any]:
         "operation": safe_repr(operation),
         "keys": _keys(operation),
         "awaited": operation._park_future is not None or bool(operation._awaiters),
-        "since": since_ms / 1000,
-        "waited": max(now_ms - since_ms, 0) / 1000,
-        "until": None if until_ms is None else until_ms / 1000,
-        "left": None if until_ms is None else (until_ms - now_ms) / 1000,
+        "since": to_seconds(since_ms),
+        "waited": to_seconds(max(now_ms - since_ms, 0)),
+        "until": None if until_ms is None else to_seconds(until_ms),
+        "left": None if until_ms is None else to_seconds(until_ms - now_ms),
     }
 
 

@@ -16,7 +16,7 @@ from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import TimerTask
-from purgatory.core.timer.units import duration_ms, validated_time
+from purgatory.core.timer.units import duration_ms, to_seconds, validated_time
 from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
@@ -46,7 +46,7 @@ class _Deadline(TimerTask):
         self.future = future
 
     def run(self) -> None:
-        self._timer_closed(TimeoutError(f"{self.delay_ms / 1000:g} s have passed"))
+        self._timer_closed(TimeoutError(f"{to_seconds(self.delay_ms):g} s have passed"))
 
     def _timer_closed(self, error: BaseException) -> None:
         if not self.future.done() and not self.future.get_loop().is_closed():

@@ -9,10 +9,10 @@ FastAPI accepts a class as the return annotation of a path operation only if it 
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from purgatory.core.timer.units import ceil_ms
 from purgatory.texts import safe_repr
 
 from .connection import pending_connection
@@ -126,7 +126,7 @@ class EventSourceResponse(Response):
             await _send(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if not head:
                 # Servers send nothing before the first part of the body, and browsers wait for the headers.
-                first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % math.ceil(self._retry * 1000)
+                first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % ceil_ms(self._retry)
                 await _send_chunk(send, first)
                 async for item in items:
                     await _send_chunk(send, server_sent_event(item))

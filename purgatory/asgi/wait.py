@@ -15,6 +15,7 @@ from purgatory.core.purgatory import no_operation
 from purgatory.core.timer.base_timer import has_passed
 from purgatory.core.timer.coroutines import is_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
+from purgatory.core.timer.units import to_seconds
 
 from .asked import InvalidWait, asked, validated_longest
 from .clients import TooManyWaits, client_of, places_of
@@ -428,7 +429,7 @@ class Wait:
         if operation.timeout is not None:
             return operation.timeout
         if operation._expiration_ms != NOT_QUEUED:  # set by extend_to()
-            return operation._expiration_ms / 1000 - self._room.timer.time()
+            return to_seconds(operation._expiration_ms) - self._room.timer.time()
         return math.inf
 
     def _default_timeout(self, method: str, timeout: Any, deadline: Any) -> Any:

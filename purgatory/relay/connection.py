@@ -29,6 +29,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from purgatory import Clock
+from purgatory.core.timer.units import to_seconds
 
 from .receiver import Receiver
 from .sender import Sender
@@ -162,7 +163,7 @@ class Connection:
         now_ms = self._clock.now_ms()
         late_ms = now_ms - self._tick_ms
         if late_ms >= 0:
-            heartbeat = f"{self._heartbeat_ms / 1000:g} s"
+            heartbeat = f"{to_seconds(self._heartbeat_ms):g} s"
             if self.state is State.CONNECTING:
                 self.lose(TimeoutError(f"the engine has not confirmed the subscription within {heartbeat}"))
             elif self._ping_sent_ms is None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from purgatory import Clock
+from purgatory.core.timer.units import ceil_ms
 
 from .codec import encode_everything
 from .transactions import after_commit
@@ -228,7 +229,7 @@ class MemoryTransport:
         elif self._clock is None:
             loop.call_later(delay, callback)
         else:
-            self._clock.call_at(self._clock.ceil_ms() + max(1, round(delay * 1000)), callback)
+            self._clock.call_at(self._clock.ceil_ms() + max(1, ceil_ms(delay)), callback)
 
     def _receive(self, subscription: _Subscription, payload: str) -> None:
         if subscription in self._subscriptions and not subscription.silent and not subscription.broken.done():

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from purgatory.core.timer.units import to_seconds
 from purgatory.errors import PurgatoryClosed
 
 from .addresses import described
@@ -52,7 +53,7 @@ class Notifier:
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
         if not isinstance(transport, Transport):
             raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
-        self._timeout = seconds_ms(timeout, "timeout") / 1000
+        self._timeout = to_seconds(seconds_ms(timeout, "timeout"))
         self._closed = False
         self._begin(transport)
         _notifiers.add(self)

@@ -37,6 +37,7 @@ from typing import Any, Final
 
 from purgatory import Clock, Purgatory
 from purgatory.core.stats.histogram import Histogram
+from purgatory.core.timer.units import to_seconds
 from purgatory.texts import safe_repr
 
 from .addresses import described
@@ -287,7 +288,7 @@ class Refresher:
                 "refresh for purgatory %r failed %d times in a row and is tried again in %g s: %s",
                 name,
                 failures,
-                pause_ms / 1000,
+                to_seconds(pause_ms),
                 safe_repr(error),
             )
         else:
@@ -442,7 +443,9 @@ class Refresher:
             if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
                 if await end_tasks([reading], self._clock, self._limit_ms):
                     _LOGGER.error("a call of refresh has not ended when cancelled, and is left behind: %s", reading)
-                raise TimeoutError(f"refresh of {len(keys)} keys has not returned within {self._limit_ms / 1000:g} s")
+                raise TimeoutError(
+                    f"refresh of {len(keys)} keys has not returned within {to_seconds(self._limit_ms):g} s"
+                )
         except asyncio.CancelledError:
             while not reading.done():
                 reading.cancel()

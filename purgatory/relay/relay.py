@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, o
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
 from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
-from purgatory.core.timer.units import duration_ms
+from purgatory.core.timer.units import duration_ms, to_seconds
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost
 from purgatory.types import Alarm
@@ -298,7 +298,7 @@ class Relay(Generic[K, V]):
             except asyncio.CancelledError as error:  # a cancelled anyio scope cancels every await in it
                 cancelled = error
         if not releasing.done():
-            limit = f"{self._heartbeat_ms / 1000:g} s"
+            limit = f"{to_seconds(self._heartbeat_ms):g} s"
             _LOGGER.warning("the transport of purgatory %r was not closed within %s", self._purgatory.name, limit)
             self._report_unfinished(await end_tasks([releasing], self._clock, self._heartbeat_ms))
         if cancelled is not None:
@@ -624,7 +624,7 @@ class Relay(Generic[K, V]):
         return RelayStatistics(
             purgatory=self._purgatory.name,
             connected=self.connected,
-            lag=None if lag_ms is None else lag_ms / 1000,
+            lag=None if lag_ms is None else to_seconds(lag_ms),
             peers=receiver.peers(self._clock.now_ms() - 3 * self._heartbeat_ms),
             connects=self._connects,
             losses=self._losses,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from purgatory import Clock
+from purgatory.core.timer.units import ceil_ms
 
 __all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wait_until", "wake"]
 
@@ -24,7 +25,7 @@ def seconds_ms(value: Any, name: str) -> int:
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
     if not 0 < value <= 1e9:
         raise ValueError(f"{name} must be a number of seconds above 0, got {value!r}")
-    return max(1, int(value * 1000 + 0.999999))
+    return max(1, ceil_ms(value))
 
 
 def backoff_ms(failures: int, jitter: random.Random) -> int:

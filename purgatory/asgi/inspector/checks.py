@@ -11,6 +11,7 @@ from typing import Any
 
 from purgatory import Purgatory
 from purgatory.core.operation.private_key import PrivateKey
+from purgatory.core.timer.units import to_seconds
 from purgatory.core.watch.validation import is_plain
 from purgatory.texts import key_text
 
@@ -60,7 +61,7 @@ class Checks:
     @property
     def seconds(self) -> float | None:
         """How long the checks have been counted, in seconds; None if another inspector counts them."""
-        return None if self._began_ms is None else (self._clock.now_ms() - self._began_ms) / 1000
+        return None if self._began_ms is None else to_seconds(self._clock.now_ms() - self._began_ms)
 
     async def begin(self, slices: Slices) -> None:
         """Count the checks since the last call, and record the following ones.  Call this method in the purgatory's

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from purgatory import COMPILED, PurgatoryError, __version__
 from purgatory.core.operation.private_key import PrivateKey
+from purgatory.core.timer.units import to_seconds
 from purgatory.texts import shortened
 
 from .findings import findings
@@ -273,7 +274,11 @@ def _workers(relay: "Relay[Any, Any]") -> Iterator[dict[str, Any]]:
     now_ms = relay._clock.now_ms()
     for worker, heard_ms in relay._receiver.workers(now_ms - 3 * relay._heartbeat_ms)[:_MOST_WORKERS]:
         name = shortened(worker)
-        yield {"name": name, "purgatory": shortened(relay._purgatory.name), "ago": max(0, now_ms - heard_ms) / 1000}
+        yield {
+            "name": name,
+            "purgatory": shortened(relay._purgatory.name),
+            "ago": to_seconds(max(0, now_ms - heard_ms)),
+        }
 
 
 def _relay(relay: "Relay") -> dict[str, Any]:

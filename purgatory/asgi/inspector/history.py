@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, Quantiles
 from purgatory.core.stats.histogram import quantiles_between
+from purgatory.core.timer.units import to_seconds
 
 from .loops import other_loop
 
@@ -97,7 +98,7 @@ class History:
     def rates(self, now: Sample) -> dict[str, float | None]:
         """Return the endings and refusals per second on the clock, over the last ten seconds or so."""
         before = self._before(now, INTERVAL)
-        span = 0.0 if before is None else (now.at_ms - before.at_ms) / 1000
+        span = 0.0 if before is None else to_seconds(now.at_ms - before.at_ms)
         if before is None or span <= 0:
             return dict.fromkeys(now.totals)
         return {name: round((total - before.totals[name]) / span, 3) for name, total in now.totals.items()}
@@ -106,11 +107,11 @@ class History:
         """Return the totals and quantiles for the last ``seconds``, or for the whole history if it is shorter."""
         before = self._samples[0]
         for sample in self._samples:
-            if now.at_ms - sample.at_ms < seconds * 1000:
+            if to_seconds(now.at_ms - sample.at_ms) < seconds:
                 break
             before = sample
         return {
-            "seconds": (now.at_ms - before.at_ms) / 1000,
+            "seconds": to_seconds(now.at_ms - before.at_ms),
             "parked_before": before.parked,
             **{name: total - before.totals[name] for name, total in now.totals.items()},
             "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells, now.wait_max_ms)),
@@ -122,11 +123,11 @@ class History:
         samples = [*self._samples, now]
         pairs = [(old, new) for old, new in pairwise(samples) if new.at_ms > old.at_ms]
         return {
-            "ago": [round((now.at_ms - new.at_ms) / 1000, 1) for _, new in pairs],
+            "ago": [round(to_seconds(now.at_ms - new.at_ms), 1) for _, new in pairs],
             "parked": [new.parked for _, new in pairs],
             **{
                 name: [
-                    round((new.totals[name] - old.totals[name]) * 1000 / (new.at_ms - old.at_ms), 2)
+                    round((new.totals[name] - old.totals[name]) / to_seconds(new.at_ms - old.at_ms), 2)
                     for old, new in pairs
                 ]
                 for name in (WAITED, "immediate", "expired", "failed", "refused")
@@ -140,7 +141,7 @@ class History:
         samples = [sample for sample in (*self._samples, *self._recent) if sample.at_ms < now.at_ms]
         if not samples:
             return None
-        within = [sample for sample in samples if now.at_ms - sample.at_ms <= seconds * 1000]
+        within = [sample for sample in samples if to_seconds(now.at_ms - sample.at_ms) <= seconds]
         return min(within, key=_at_ms) if within else max(samples, key=_at_ms)
 
 

@@ -10,6 +10,7 @@ from purgatory import Purgatory, SystemTimer
 from purgatory.core.operation.private_key import PrivateKey, shown_key
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.survey import AGES_MS, HotKey, Row, Survey, rows_of_key
+from purgatory.core.timer.units import to_seconds
 from purgatory.core.watch.validation import UNLIMITED, is_plain
 from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.texts import key_text, shortened, type_name
@@ -159,7 +160,7 @@ class RoomView:
         return {
             "name": shortened(room.name),
             "closed": room.closed,
-            "clock": now.at_ms / 1000,
+            "clock": to_seconds(now.at_ms),
             "parked": counters.parked,
             "watched": counters.watched,
             "keys": core.watcher_lists.num_keys(),
@@ -176,14 +177,14 @@ class RoomView:
                 "max_parked_per_key": _limit(core._max_parked_per_key),
                 "fullest_key": fullest,
             },
-            "ages": {"edges": [edge_ms / 1000 for edge_ms in AGES_MS], "parked": list(survey.ages)},
+            "ages": {"edges": [to_seconds(edge_ms) for edge_ms in AGES_MS], "parked": list(survey.ages)},
             "kinds": [
                 {
                     "kind": shortened(kind.kind),
                     "parked": kind.parked,
                     "endless": kind.endless,
                     "unawaited": kind.unawaited,
-                    "oldest": max(0, seen_ms - kind.oldest_ms) / 1000,
+                    "oldest": to_seconds(max(0, seen_ms - kind.oldest_ms)),
                 }
                 for kind in kinds
             ],
@@ -193,7 +194,7 @@ class RoomView:
             "failures": [
                 {
                     "at": failure.at,
-                    "ago": (now.at_ms - failure.at_ms) / 1000,
+                    "ago": to_seconds(now.at_ms - failure.at_ms),
                     "kind": shortened(failure.kind),
                     "key": failure.keys,
                     "error": failure.error,
@@ -228,8 +229,8 @@ class RoomView:
                         {**self._watched_key(key), "threshold": _number(threshold)} for key, threshold in row.keys
                     ],
                     "more_keys": row.num_keys - len(row.keys),
-                    "waited": max(0, now_ms - row.since_ms) / 1000,
-                    "left": None if row.until_ms is None else (row.until_ms - now_ms) / 1000,
+                    "waited": to_seconds(max(0, now_ms - row.since_ms)),
+                    "left": None if row.until_ms is None else to_seconds(row.until_ms - now_ms),
                     "awaited": row.awaited,
                     "trace_id": next((found for tracer in tracers if (found := tracer(instance, row.op_id))), None),
                 }
@@ -261,7 +262,7 @@ class RoomView:
         unwatched = []
         now_ms = self.room.timer.clock.now_ms()
         for found in checks.unwatched(HOT_KEYS):
-            ago = (now_ms - found.at_ms) / 1000
+            ago = to_seconds(now_ms - found.at_ms)
             unwatched.append({**self.key(found.key), "checks": found.checks, "ago": ago})
             await slices.pause_if_due()
         return {
@@ -276,8 +277,8 @@ class RoomView:
         return {
             **self._watched_key(hot.key),
             "watchers": hot.watchers,
-            "total_wait": hot.total_wait_ms / 1000,
-            "oldest": max(0, seen_ms - hot.oldest_ms) / 1000,
+            "total_wait": to_seconds(hot.total_wait_ms),
+            "oldest": to_seconds(max(0, seen_ms - hot.oldest_ms)),
         }
 
     # The search

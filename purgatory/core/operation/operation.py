@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
-from purgatory.core.timer.units import deadline_ms, duration_ms
+from purgatory.core.timer.units import deadline_ms, duration_ms, to_seconds
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
 
@@ -262,7 +262,7 @@ class Operation(TimerTask):
 
         Also None if the deadline is absolute (:meth:`extend_to`) and the operation is not parked yet.
         """
-        return None if self._delay_ms < 0 else self._delay_ms / 1000
+        return None if self._delay_ms < 0 else to_seconds(self._delay_ms)
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
@@ -308,9 +308,9 @@ class Operation(TimerTask):
         if self._core is not None:
             parts.append(f"on {safe_repr(list(keys_of(self)))}")
         if self._delay_ms < 0 and self._expiration_ms != NOT_QUEUED:
-            parts.append(f"deadline={self._expiration_ms / 1000:g}")
+            parts.append(f"deadline={to_seconds(self._expiration_ms):g}")
         else:
-            parts.append("timeout=None" if self._delay_ms < 0 else f"timeout={self._delay_ms / 1000:g}")
+            parts.append("timeout=None" if self._delay_ms < 0 else f"timeout={to_seconds(self._delay_ms):g}")
         if self._state == FAILED:
             parts.append(f"error={safe_repr(error_of(self))}")
         return f"<{' '.join(parts)}>"

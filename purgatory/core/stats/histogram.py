@@ -11,6 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from purgatory.core.timer.units import to_seconds
 from purgatory.events import Quantiles
 
 __all__ = ["Histogram", "quantiles_between"]
@@ -87,10 +88,10 @@ class Histogram:
             return Quantiles()
         return Quantiles(
             count=self.count,
-            p50=self.quantile_ms(0.5) / 1000,
-            p99=self.quantile_ms(0.99) / 1000,
-            p999=self.quantile_ms(0.999) / 1000,
-            max=self.max_ms / 1000,
+            p50=to_seconds(self.quantile_ms(0.5)),
+            p99=to_seconds(self.quantile_ms(0.99)),
+            p999=to_seconds(self.quantile_ms(0.999)),
+            max=to_seconds(self.max_ms),
         )
 
 
@@ -107,7 +108,7 @@ def quantiles_between(before: list[int], after: list[int], max_ms: int) -> Quant
     edges = []
     for fraction in (0.5, 0.99, 0.999, 1.0):
         cell = bisect_left(seen, total * fraction)
-        edges.append(min(_upper_edge_ms(cell), max_ms) / 1000)
+        edges.append(to_seconds(min(_upper_edge_ms(cell), max_ms)))
     return Quantiles(count=total, p50=edges[0], p99=edges[1], p999=edges[2], max=edges[3])
 
 

@@ -17,7 +17,7 @@ from .coroutines import COROUTINE, refusal
 from .task import FAR_MS, TimerTask, set_up, unlink
 from .thread_guard import ThreadGuard
 from .timer_core import TimerCore
-from .units import duration_ms, floor_ms
+from .units import duration_ms, floor_ms, to_seconds
 from .wheel import TimingWheel
 
 __all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "passed", "wake_for"]
@@ -199,7 +199,7 @@ def ceil_now(timer: BaseTimer) -> int:
 def has_passed(timer: BaseTimer, deadline: float) -> bool:
     """Return whether a time, in seconds on the timer's clock, has passed; the result is never True too early."""
     read = timer._read
-    return deadline <= (timer.clock.now_ms() / 1000 if read is None else read())
+    return deadline <= (to_seconds(timer.clock.now_ms()) if read is None else read())
 
 
 def passed(timer: BaseTimer, now_ms: i64) -> i64:

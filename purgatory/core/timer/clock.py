@@ -5,6 +5,8 @@ from typing import Any
 
 from mypy_extensions import mypyc_attr
 
+from .units import to_seconds
+
 __all__ = ["Alarm", "Clock"]
 
 
@@ -45,7 +47,7 @@ class Clock:
 
     def time(self) -> float:
         """Return the time in seconds, never less than the exact time, because a deadline may count from this time."""
-        return self.ceil_ms() / 1000
+        return to_seconds(self.ceil_ms())
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         """Have the running event loop call ``callback`` at ``when_ms`` or later.

@@ -1,7 +1,10 @@
-"""Seconds outside, whole milliseconds inside: the only module that converts between them.
+"""Seconds outside, whole milliseconds inside: the module that converts between them.
 
 Users pass seconds as floats.  The timer counts integer milliseconds, and every such name ends in ``_ms``.  A duration
 is rounded **up**, so the conversion never makes anything fire early.
+
+Three places divide by 1,000 themselves: :mod:`purgatory.events`, which imports no other module of the package, and the
+monotonic clock and the turn budget, where a call would be added to every wake-up of the reaper.
 """
 
 import math
@@ -9,7 +12,16 @@ from typing import Any, Final
 
 from purgatory.texts import safe_repr, type_name
 
-__all__ = ["ceil_ms", "deadline_ms", "duration_ms", "floor_ms", "time_ms", "validated_fraction", "validated_time"]
+__all__ = [
+    "ceil_ms",
+    "deadline_ms",
+    "duration_ms",
+    "floor_ms",
+    "time_ms",
+    "to_seconds",
+    "validated_fraction",
+    "validated_time",
+]
 
 # Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond, and
 # ignores rounding noise in a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
@@ -31,6 +43,11 @@ def ceil_ms(seconds: float) -> int:
 def floor_ms(seconds: float) -> int:
     """Return a time in whole milliseconds, rounded down, so that a time read from a clock has certainly passed."""
     return int(seconds * 1000.0)
+
+
+def to_seconds(value_ms: int) -> float:
+    """Return a time or a duration in seconds."""
+    return value_ms / 1000
 
 
 def duration_ms(seconds: Any, name: str) -> int:

@@ -5,7 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from purgatory.core.timer.units import deadline_ms, duration_ms, floor_ms, validated_fraction, validated_time
+from purgatory.core.timer.units import (
+    deadline_ms,
+    duration_ms,
+    floor_ms,
+    to_seconds,
+    validated_fraction,
+    validated_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,14 @@ def test_the_limits_of_a_fraction_are_valid(fraction: float) -> None:
 @pytest.mark.parametrize("seconds", [0.0, 0.0004, 0.001, 1.9999, 123456.0015])
 def test_a_clock_is_rounded_down(seconds: float) -> None:
     """What has been read has passed up to the result, and not to the next millisecond."""
-    assert floor_ms(seconds) / 1000 <= seconds < (floor_ms(seconds) + 1) / 1000
+    assert to_seconds(floor_ms(seconds)) <= seconds < to_seconds(floor_ms(seconds) + 1)
+
+
+@pytest.mark.parametrize(("value_ms", "expected"), [(0, 0.0), (-1, -0.001), (69, 0.069), (10**18, 1e15)])
+def test_milliseconds_in_seconds(value_ms: int, expected: float) -> None:
+    """A time or a duration in seconds is the nearest float, and converts back to the same millisecond."""
+    assert to_seconds(value_ms) == expected
+    assert value_ms < 0 or duration_ms(to_seconds(value_ms), "timeout") == value_ms
 
 
 @pytest.mark.parametrize(
