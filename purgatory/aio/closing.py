@@ -102,8 +102,8 @@ class PurgatoryClosing:
                     self._expire_all()
             finally:
                 try:
-                    if purgatory._own_timer is not None and not call.dropped:
-                        await call.wait_for(purgatory._own_timer.aclose())
+                    if purgatory._owns_timer and not call.dropped:
+                        await call.wait_for(purgatory._timer.aclose())
                 finally:
                     call.end()
 
@@ -183,13 +183,12 @@ class PurgatoryClosing:
             raise interrupt
 
     async def _wait_until_empty(self, grace_ms: int) -> None:
-        own = self._purgatory._own_timer
+        timer = self._purgatory._timer
         # A closed timer has no deadlines left to keep.
-        if own is not None and not own._reaper.running and not own.closed:
-            own.start()
+        if self._purgatory._owns_timer and not timer.closed:
+            timer.start()
         empty = self._empty = asyncio.get_running_loop().create_future()
-        clock = self._purgatory._timer.clock
-        alarm = clock.call_at(clock.ceil_ms() + grace_ms, self.emptied)
+        alarm = timer.clock.call_at(timer.clock.ceil_ms() + grace_ms, self.emptied)
         try:
             await empty
         finally:

@@ -7,7 +7,7 @@ import os
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextvars import Context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
@@ -16,7 +16,7 @@ from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, PENDING, end, fail_externally, has_result, result_of
-from purgatory.core.operation.operation import Operation
+from purgatory.core.operation.operation import Operation, withdraw
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
@@ -34,9 +34,8 @@ from .dump import Dump, dump
 from .error_reporting import report
 from .system_timer import SystemTimer
 from .turn_budget import TurnBudget
-from .withdrawal import withdraw
 
-__all__ = ["Purgatory"]
+__all__ = ["Purgatory", "finish", "submit"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -136,10 +135,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {safe_repr(name)}")
         if timer is None:
-            own = SystemTimer(tick_ms=tick_ms, wheel_size=wheel_size, clock=clock)
-            own._reaper.starts_itself = True
-            self._own_timer: SystemTimer | None = own
-            timer = own
+            timer = SystemTimer(tick_ms=tick_ms, wheel_size=wheel_size, clock=clock)
+            timer._reaper.starts_itself = True
+            self._owns_timer = True
         else:
             if not isinstance(timer, SystemTimer):
                 raise TypeError(f"timer must be a SystemTimer, got {safe_repr(timer)}")
@@ -147,7 +145,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 raise ValueError(
                     "timer must not be combined with clock, tick_ms or wheel_size: a shared timer has its own"
                 )
-            self._own_timer = None
+            self._owns_timer = False
+        # The core holds the same timer, but knows it only as a BaseTimer.  The reaper is the timer's; the reference to
+        # it saves every wait one access.
         self._timer = timer
         self._reaper = timer._reaper
         contained = (Exception, asyncio.CancelledError)
@@ -237,98 +237,20 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
-        # wait_until(), wait_value(), and purgatory.asgi repeat these lines, because each additional coroutine between a
-        # task and its future adds a tenth to the cost of a wait.
-        waiter = self._submit_and_wait(operation, keys)
+        # wait_until(), wait_value(), and purgatory.asgi repeat the lines from submit() to finish(), because each
+        # additional coroutine between a task and its future adds a tenth to the cost of a wait.
+        waiter = submit(self, operation, keys)
         if waiter is None:
             return result_of(operation)  # type: ignore[no-any-return]
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
-            if self._stop_waiting(operation, waiter, error):
+            again = finish(self, operation, waiter, error)
+            if again is None:
                 # The traceback refers to this frame, and both the waiter and a failed operation refer to the exception.
                 del operation, waiter
                 raise
-            return await self._wait_in_this_loop(operation, waiter)
-
-    def _submit_and_wait(
-        self, operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
-    ) -> "asyncio.Future[Any] | None":
-        """Do the first half of :meth:`park`: submit the operation.
-
-        Return the future to await, or None if the operation has ended.  If the await raises, call
-        :meth:`_stop_waiting`.
-        """
-        reaper_task = self._reaper.task
-        if reaper_task is None or reaper_task.done():
-            self._start_reaper()
-        return self._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
-
-    def _stop_waiting(
-        self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
-    ) -> bool:
-        """Clean up after the await has raised because the task was cancelled or the operation failed.  The caller
-        re-raises.
-
-        Return False, and change nothing, if the future belongs to another event loop, which has stopped; the caller
-        then awaits :meth:`_wait_in_this_loop`.
-        """
-        if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
-            return False
-        self._task_left(operation, waiter)
-        return True
-
-    def _task_left(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Withdraw the operation of a task that no longer waits, or pass the operation's result to ``on_abandoned``."""
-        if operation._state != PENDING and has_result(operation):
-            self._give_back(operation, waiter)
-            return
-        operation._park_future = None
-        if operation._state == PENDING:
-            try:
-                withdraw(operation)
-            except BaseException as error:
-                # The task must receive its own exception, not one raised by an overridden cancel().
-                if operation._state == PENDING or not self._core.contains(error):
-                    raise
-                self._core.report(error, operation)
-            if has_result(operation):  # the override has completed it
-                self._abandon(operation)
-        operation._delivered()
-
-    async def _wait_in_this_loop(self, operation: DelayedOperation[T], foreign: "asyncio.Future[Any]") -> T:
-        """Wait again, in this event loop, because the timer was still bound to another loop, which has stopped."""
-        waiter = foreign
-        try:
-            loop = self._reaper.bind()
-            if operation._park_future is not foreign:
-                return result_of(operation)  # type: ignore[no-any-return]  # it has ended in the meantime
-            waiter = operation._park_future = loop.create_future()
-            return await waiter  # type: ignore[no-any-return]
-        except BaseException:
-            self._task_left(operation, waiter)
-            del operation, waiter, foreign  # as in park()
-            raise
-
-    def _give_back(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        """Call ``on_abandoned`` because the task was cancelled before it received the operation's result."""
-        if operation._core is None:
-            if operation._park_future is None:  # otherwise, the ending has called it: see _settle()
-                self._abandon(operation)
-        elif not waiter.done() or waiter.cancelled():
-            # The operation's on_complete() is running and has closed the coroutine that waits here, so there is no
-            # result yet.
-            self._core.call_when_ended(operation, lambda: self._give_back_late(operation, waiter))
-
-    def _abandon(self, operation: DelayedOperation[Any]) -> None:
-        """Call ``on_abandoned`` on an operation whose result no task receives; report any exception that the call
-        raises.
-        """
-        self._core.give_back(operation, operation._value)
-
-    def _give_back_late(self, operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-        if has_result(operation):
-            self._give_back(operation, waiter)
+            return await again  # type: ignore[no-any-return]
 
     def _start_reaper(self) -> None:
         """Start the reaper in this loop.  Called on entry, before the first wait, and if the reaper has ended."""
@@ -403,16 +325,17 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 return await self.park(wait, keys)
             finally:
                 del wait  # as in park()
-        waiter = self._submit_and_wait(wait, keys)
+        waiter = submit(self, wait, keys)
         if waiter is None:
             return wait.result()  # type: ignore[no-any-return]
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
-            if self._stop_waiting(wait, waiter, error):
+            again = finish(self, wait, waiter, error)
+            if again is None:
                 del wait, waiter
                 raise
-            return await self._wait_in_this_loop(wait, waiter)
+            return await again  # type: ignore[no-any-return]
 
     @overload
     async def wait_value(
@@ -498,16 +421,17 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 return await self.park(wait, keys)
             finally:
                 del wait  # as in park()
-        waiter = self._submit_and_wait(wait, keys)
+        waiter = submit(self, wait, keys)
         if waiter is None:
             return wait.result()  # type: ignore[no-any-return]
         try:
             return await waiter  # type: ignore[no-any-return]
         except BaseException as error:
-            if self._stop_waiting(wait, waiter, error):
+            again = finish(self, wait, waiter, error)
+            if again is None:
                 del wait, waiter
                 raise
-            return await self._wait_in_this_loop(wait, waiter)
+            return await again  # type: ignore[no-any-return]
 
     def when_all(
         self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None
@@ -609,7 +533,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         cursor = self._core.cursor(key, None)
         if cursor is None:
             return ended
-        slices = TurnBudget(self._core.timer.clock, self._timer.turn_budget_ms)
+        slices = TurnBudget(self._timer.clock, self._timer.turn_budget_ms)
         while True:
             self._core.ensure_stack()
             for _ in range(slices.portion()):
@@ -698,3 +622,87 @@ class Purgatory(BasePurgatory, Generic[Op]):
         state = "closed" if self.closed else "open"
         gauges = f"parked={len(self)} watched={self.watched} num_delayed={self.num_delayed}"
         return f"<Purgatory {self.name!r} {state} {gauges}>"
+
+
+# The two halves of park(), for code that awaits the future itself: park(), wait_until(), wait_value(), purgatory.asgi
+
+
+def submit(
+    purgatory: Purgatory[Any], operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
+) -> "asyncio.Future[Any] | None":
+    """Submit the operation for the task that waits for it.
+
+    Return the future to await, or None if the operation has ended.  If the await raises, call :func:`finish`.
+    """
+    reaper_task = purgatory._reaper.task
+    if reaper_task is None or reaper_task.done():
+        purgatory._start_reaper()
+    return purgatory._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
+
+
+def finish(
+    purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
+) -> Coroutine[Any, Any, Any] | None:
+    """Clean up after the await has raised because the task was cancelled or the operation failed.
+
+    Return None if the caller must re-raise.  If the future belongs to another event loop, which has stopped, nothing
+    has changed; return a coroutine that waits again, and which the caller must await instead.
+    """
+    if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
+        return _wait_in_this_loop(purgatory, operation, waiter)
+    _task_left(purgatory, operation, waiter)
+    return None
+
+
+def _task_left(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+    """Withdraw the operation of a task that no longer waits, or pass the operation's result to ``on_abandoned``."""
+    if operation._state != PENDING and has_result(operation):
+        _give_back(purgatory, operation, waiter)
+        return
+    core = purgatory._core
+    operation._park_future = None
+    if operation._state == PENDING:
+        try:
+            withdraw(operation)
+        except BaseException as error:
+            # The task must receive its own exception, not one raised by an overridden cancel().
+            if operation._state == PENDING or not core.contains(error):
+                raise
+            core.report(error, operation)
+        if has_result(operation):  # the override has completed it
+            core.give_back(operation, operation._value)
+    operation._delivered()
+
+
+async def _wait_in_this_loop(
+    purgatory: Purgatory[Any], operation: DelayedOperation[Any], foreign: "asyncio.Future[Any]"
+) -> Any:
+    """Wait again, in this event loop, because the timer was still bound to another loop, which has stopped."""
+    waiter = foreign
+    try:
+        loop = purgatory._reaper.bind()
+        if operation._park_future is not foreign:
+            return result_of(operation)  # it has ended in the meantime
+        waiter = operation._park_future = loop.create_future()
+        return await waiter
+    except BaseException:
+        _task_left(purgatory, operation, waiter)
+        del operation, waiter, foreign  # as in park()
+        raise
+
+
+def _give_back(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+    """Call ``on_abandoned`` because the task was cancelled before it received the operation's result."""
+    core = purgatory._core
+    if operation._core is None:
+        if operation._park_future is None:  # otherwise, the ending has called it: see _settle()
+            core.give_back(operation, operation._value)
+    elif not waiter.done() or waiter.cancelled():
+        # The operation's on_complete() is running and has closed the coroutine that waits here, so there is no result
+        # yet.
+        core.call_when_ended(operation, lambda: _give_back_late(purgatory, operation, waiter))
+
+
+def _give_back_late(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
+    if has_result(operation):
+        _give_back(purgatory, operation, waiter)

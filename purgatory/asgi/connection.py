@@ -29,8 +29,8 @@ from typing import Any, Final
 
 from purgatory import DelayedOperation, OperationCancelled
 from purgatory.aio.error_reporting import report
-from purgatory.aio.withdrawal import withdraw
 from purgatory.core.operation.lifecycle import PENDING
+from purgatory.core.operation.operation import withdraw
 
 from .types import CONNECTION, Message, Receive, Scope
 

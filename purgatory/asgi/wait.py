@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Mu
 from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
+from purgatory.aio.purgatory import finish, submit
 from purgatory.core.operation.lifecycle import is_new, not_new, result_of
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import no_operation
@@ -468,16 +469,17 @@ class Wait:
                     watched = connection.watch(operation)
                     connection.check()  # a reader without a task may have read the disconnect
                     result = await self._park(operation, keys)
-                elif (waiter := room._submit_and_wait(operation, keys)) is None:
+                elif (waiter := submit(room, operation, keys)) is None:
                     result = result_of(operation)
                 else:
                     try:
                         watched = connection.watch(operation)
                         result = await waiter
                     except BaseException as error:
-                        if room._stop_waiting(operation, waiter, error):
+                        again = finish(room, operation, waiter, error)
+                        if again is None:
                             raise
-                        result = await room._wait_in_this_loop(operation, waiter)
+                        result = await again
             finally:
                 if watched:
                     connection.unwatch(operation)
@@ -493,7 +495,7 @@ class Wait:
                 connection.check()
             raise
         if connection.disconnect is not None:
-            room._abandon(operation)
+            room._core.give_back(operation, operation._value)
             raise ClientDisconnected("the client disconnected when its request was answered")
         return result
 

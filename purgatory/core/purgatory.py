@@ -177,6 +177,7 @@ class PurgatoryCore:
         self.queued: QueuedChecks = QueuedChecks()
         self.depth: i64 = 0
         self._hooks: Hooks = hooks
+        # Two parts of the timer, which every submission reads: these references save it one access each.
         self._timer_core: TimerCore = timer._core
         self._guard: ThreadGuard = timer._guard
         self._contained = contained

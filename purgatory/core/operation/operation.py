@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from purgatory.core.timer.coroutines import is_coroutine, refusal
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
 from purgatory.core.timer.units import deadline_ms, duration_ms, to_seconds
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from purgatory.core.purgatory import PurgatoryCore
     from purgatory.core.watch.watch import Watch
 
-__all__ = ["FOREVER_MS", "MISSING", "Operation", "new_future", "set_deadline"]
+__all__ = ["FOREVER_MS", "MISSING", "Operation", "new_future", "set_deadline", "withdraw"]
 
 FOREVER_MS: Final = -1  # the delay if there is no deadline, or if the deadline is absolute and not yet on the timer
 MISSING: Final[Any] = object()
@@ -353,3 +354,20 @@ def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> Non
     """
     operation._delay_ms = delay_ms
     operation._expiration_ms = expiration_ms
+
+
+def withdraw(operation: Operation) -> None:
+    """Call ``cancel()`` on a pending operation for which no task waits any longer; if the operation is still pending
+    afterward, end it as CANCELLED.
+
+    An override may raise, take other parameters, or not call ``super().cancel()``.  The operation ends in any case, and
+    then the override's exception propagates.
+    """
+    hooked: Any = operation  # an override may return anything
+    try:
+        returned: Any = hooked.cancel()
+        if returned is not True and returned is not False and is_coroutine(returned):
+            raise refusal(returned, f"{type_name(operation)}.cancel() must return whether it ended the operation")
+    finally:
+        if operation._state == PENDING:
+            Operation.cancel(operation)
