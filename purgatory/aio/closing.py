@@ -119,14 +119,15 @@ class PurgatoryClosing:
 
     async def _try_requested(self, call: Closing) -> None:
         """Run, in slices, the checks that ``check_soon``, ``check_all``, and ``check_threadsafe`` have requested."""
-        slices = self._slices()
         core = self._purgatory._core
         if core.counters.parked and core.queued.busy > 0:  # an eager task runs this in a callback, within a check
-            await call.wait_for(slices.next_turn())
-        while self._requests_left():
-            self._try_some(slices.portion())
-            if slices.over():
-                await call.wait_for(slices.next_turn())
+            await call.wait_for(asyncio.sleep(0))
+        if self._requests_left():
+            slices = self._slices()
+            while self._requests_left():
+                self._try_some(slices.portion())
+                if slices.over():
+                    await call.wait_for(slices.next_turn())
         self._requested = None
 
     def _requests_left(self) -> bool:
@@ -186,7 +187,7 @@ class PurgatoryClosing:
         timer = self._purgatory._timer
         # A closed timer has no deadlines left to keep.
         if self._purgatory._owns_timer and not timer.closed:
-            timer.start()
+            self._purgatory._reaper.start()
         empty = self._empty = asyncio.get_running_loop().create_future()
         alarm = timer.clock.call_at(timer.clock.ceil_ms() + grace_ms, self.emptied)
         try:

@@ -155,6 +155,8 @@ class SystemTimer(BaseTimer):
 
     async def _end_in_slices(self, closing: Closing) -> None:
         """Inform every task that the timer has closed: in slices, or all at once after a cancellation or interrupt."""
+        if self._core._counter.value == 0:
+            return
         error = PurgatoryClosed("the timer was closed")
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
