@@ -115,7 +115,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ``expiry_jitter``: shortens timeouts at random, so that operations with equal deadlines do not all expire at once.
     When an operation is parked, its remaining time is randomly shortened by up to this fraction: 0.1 changes a
     timeout of 30 s to a random value from 27 to 30 s.  A later ``extend`` is not affected.  The fraction is from 0 to
-    1; 0 means no jitter.  ``jitter_source``: a function that returns numbers from 0 to 1, for tests; random by default.
+    1; 0 means no jitter.
     """
 
     def __init__(
@@ -130,7 +130,6 @@ class Purgatory(BasePurgatory, Generic[Op]):
         max_parked_per_key: int | None = None,
         observers: Sequence[Observer | RecordBuffer] = (),
         expiry_jitter: float = 0.0,
-        jitter_source: Callable[[], float] = _random,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {safe_repr(name)}")
@@ -153,7 +152,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         contained = (Exception, asyncio.CancelledError)
         hooks = _LoopHooks(self)
         super().__init__(
-            name, timer, contained, max_parked, max_parked_per_key, observers, hooks, expiry_jitter, jitter_source
+            name, timer, contained, max_parked, max_parked_per_key, observers, hooks, expiry_jitter, _random
         )
 
     def _set_up(self) -> None:

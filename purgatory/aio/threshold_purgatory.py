@@ -61,8 +61,8 @@ class ThresholdPurgatory:
 
     **Cancellation safety.**  Cancelling a task in :meth:`wait` withdraws its operation at once.
 
-    The parameters are the same as those of :class:`Purgatory`, except that there is no ``jitter_source``.  The
-    attribute :attr:`purgatory` is the underlying purgatory.
+    The parameters are the same as those of :class:`Purgatory`.  The attribute :attr:`purgatory` is the underlying
+    purgatory.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ class BasePurgatory:
     This class uses no event loop and reads only its timer's clock, so it also works without a loop.  While the timer's
     event loop runs, calls from other threads that would change anything raise RuntimeError.  The parameters are the
     same as those of :class:`Purgatory`.  ``contained``: the exceptions that count as a failure of the operation; all
-    others propagate.  ``hooks``: the object to which errors are reported.
+    others propagate.  ``hooks``: the object to which errors are reported.  ``jitter_source``: returns random numbers
+    from 0 to 1.
     """
 
     __slots__ = ("_core",)

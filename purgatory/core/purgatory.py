@@ -33,9 +33,8 @@ have their answers.
 What user code may do
 =====================
 
-User code runs in ``try_complete``, in the callbacks, in observers, in the hash and the equality of keys, in the jitter
-source, and in the clock.  It may park, end, or check operations of this purgatory, close the purgatory, or raise.
-Therefore:
+User code runs in ``try_complete``, in the callbacks, in observers, in the hash and the equality of keys, and in the
+clock.  It may park, end, or check operations of this purgatory, close the purgatory, or raise.  Therefore:
 
 1.  When user code is called, no change is half finished.  If a half-finished change cannot be avoided, a flag indicates
     it (``asking``, ``queued.busy``), and work that must wait is deferred until the flag is cleared.
@@ -121,7 +120,8 @@ class PurgatoryCore:
     Users subclass :class:`BasePurgatory`, which wraps this class.  This class has no subclasses, so the compiled core
     calls its methods directly.
 
-    ``contained``: the exceptions that count as a failure of the operation; all others propagate.  The other parameters
+    ``contained``: the exceptions that count as a failure of the operation; all others propagate.  ``jitter_source``:
+    a function that returns random numbers from 0 to 1, because the core has no source of chance.  The other parameters
     are the same as those of :class:`purgatory.Purgatory`.
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
@@ -193,8 +193,6 @@ class PurgatoryCore:
         self._max_parked_per_key: i64 = validated_limit("max_parked_per_key", max_parked_per_key)
         self._limited: bool = max_parked is not None or max_parked_per_key is not None  # otherwise, nothing is compared
         self._jitter: float = validated_fraction(expiry_jitter, "expiry_jitter")
-        if self._jitter and not callable(jitter_source):
-            raise TypeError(f"jitter_source must be callable, got {safe_repr(jitter_source)}")
         self._jitter_source: Any = jitter_source if self._jitter else None  # None: deadlines are not changed
         self._notifier: ObserverNotifier = ObserverNotifier(name, observers, contained, self._observer_detached)
 
@@ -265,20 +263,20 @@ class PurgatoryCore:
         queued.busy = 1
         self.depth += 1
         try:
-            # 5. The single try, and the other user code that may end the operation before it is parked.  Between the
-            # return of try_complete() and step 6, there is no await and no user code except in the lines below.
+            # 5. The single try.  Between the return of try_complete() and the end of step 6, there is no await and no
+            # user code except that of the keys.
             self._first_try(operation)
-            jitter = 0.0
-            if self._jitter_source is not None and operation._state == PENDING:
-                jitter = self._draw_jitter(operation)
             if operation._state == PENDING:
                 # 6. Put the operation on its keys; if that fails, remove it as if nothing had happened.  The limits are
                 # compared only here, because an operation that completes at once needs no place.
+                jitter = 0.0
                 try:
                     if self.closed or self.timer.closed:
                         self.validate_open()  # the operation's own try_complete() has closed the purgatory
                     if self._limited:
                         self._admit(many or (only,))
+                    if self._jitter_source is not None:
+                        jitter = self._draw_jitter(operation)
                     if operation._op_id != self._last_id:
                         # The operation's try_complete() has parked other operations, which therefore arrived first.
                         self._last_id += 1
@@ -542,28 +540,11 @@ class PurgatoryCore:
             raise
 
     def _draw_jitter(self, operation: Operation) -> float:
-        """Return the fraction of the remaining time by which the operation's deadline is brought forward.
-
-        The source is user code, as ``try_complete()`` is, so it is called before the operation is parked.
-        """
+        """Return the random fraction of the remaining time by which the operation's deadline is brought forward."""
         if operation._delay_ms < 0 and operation._expiration_ms == NOT_QUEUED:
             return 0.0
-        try:  # as if try_complete() had raised: after an error here, the operation counts as new
-            return self._jitter * self._drawn()
-        except BaseException:
-            self._rollback(operation)
-            raise
-
-    def _drawn(self) -> float:
-        """Return the next number from the source, limited to the range from 0 to 1.  Raises TypeError or ValueError if
-        it is not a valid number.
-        """
-        drawn: Any = self._jitter_source()
-        if isinstance(drawn, bool) or not isinstance(drawn, (int, float)):
-            raise TypeError(f"jitter_source must return a number from 0 to 1, got {safe_repr(drawn)}")
-        if drawn != drawn:
-            raise ValueError("jitter_source must return a number from 0 to 1, got NaN")
-        return min(max(float(drawn), 0.0), 1.0)
+        number: float = self._jitter_source()
+        return self._jitter * number
 
     def _rollback(self, operation: Operation) -> None:
         """Undo the submission of an operation that could not be parked, unless comparing a key has ended it.
