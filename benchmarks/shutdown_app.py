@@ -17,7 +17,7 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 
 from purgatory import Event, Observer, Purgatory
-from purgatory.asgi import EventSourceResponse, Wait, health, install_errors, purgatory_lifespan, waiting
+from purgatory.asgi import EventSourceResponse, Wait, health, inspector, install_errors, purgatory_lifespan, waiting
 
 __all__ = ["app"]
 
@@ -68,6 +68,8 @@ async def own(_: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=purgatory_lifespan(room, grace=float(os.environ.get("GRACE", "0")), lifespan=own))
 install_errors(app, retry_after=2)
 app.mount("/healthz", health(room))
+if "INSPECTOR" in os.environ:
+    app.mount("/purgatory", inspector(room))
 
 
 @app.get("/poll/{key}")

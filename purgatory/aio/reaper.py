@@ -14,9 +14,10 @@ expiration of the earliest bucket; if the timer is empty, it requests none.
 woken.  Adding a task moves the timer only if the task needs an earlier wake-up.
 
 **Forks.**  In a child process, a timer with tasks cannot be used, whatever the state of its loop: its operations are
-also parked in the parent and would be answered twice.  Any other timer can be used.  If its loop was running at the
-fork, the timer no longer belongs to any loop, because the loop does not run in the child, although the child's copy of
-the loop still claims to be running.
+also parked in the parent and would be answered twice.  Tasks that both processes may run (``shared_tasks``, such as the
+inspector's samples) do not count.  Any other timer can be used.  If its loop was running at the fork, the timer no
+longer belongs to any loop, because the loop does not run in the child, although the child's copy of the loop still
+claims to be running.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from purgatory.core.timer.clock import Alarm
-from purgatory.core.timer.task import FAR_MS
+from purgatory.core.timer.task import FAR_MS, TimerTask
 from purgatory.core.timer.thread_guard import FOREIGN_THREAD
 from purgatory.errors import PurgatoryClosed
 
@@ -75,7 +76,7 @@ class Reaper:
     """The task of one :class:`SystemTimer`, the wake-up that it waits for, and the event loop in which it runs.
 
     ``task``: None before the first start.  ``starts_itself``: whether adding the first task to the timer starts the
-    reaper.
+    reaper.  ``shared_tasks``: tasks of the library that answer nobody; after a fork, both processes run them.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Reaper:
         "_timer",
         "_wake_up_ms",
         "_wake_up_number",
+        "shared_tasks",
         "starts_itself",
         "task",
     )
@@ -93,6 +95,7 @@ class Reaper:
         self._timer = timer
         self.task: asyncio.Task[None] | None = None
         self.starts_itself: bool = False
+        self.shared_tasks: weakref.WeakSet[TimerTask] = weakref.WeakSet()
         self._sleepers: list[asyncio.Future[None]] = []
         self._inherited = False  # whether the timer had tasks when this process was forked
         self._alarm: Alarm | None = None  # the requested wake-up
@@ -309,7 +312,8 @@ class Reaper:
         purgatories = list(timer._purgatories)
         for purgatory in purgatories:
             purgatory._forget_holders()
-        self._inherited = timer.size > 0 or any(len(purgatory) for purgatory in purgatories)
+        shared = sum([task.scheduled for task in self.shared_tasks])
+        self._inherited = timer.size > shared or any(len(purgatory) for purgatory in purgatories)
         if self._inherited:
             timer._guard.bind(lambda: False, self._refuse_elsewhere)
         elif loop is None or not loop.is_running():

@@ -74,6 +74,20 @@ async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> N
     assert run.statuses == {204: 6}
 
 
+@pytest.mark.parametrize("name", ["gunicorn, uvicorn worker", "gunicorn, its asgi worker"])
+async def test_a_preloaded_application_with_an_inspector_serves(name: str) -> None:
+    """The master imports the application, inspector included, and forks; each worker uses its copy of the purgatory."""
+    skip_without(name)
+    async with ServerProcess(name, options=["--preload"], INSPECTOR="1") as server:
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        server.signal()
+        assert (await client.response())[0] == 204
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
+
+
 @pytest.mark.slow
 async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
     """Half of the clients disconnect; each of the others is answered at the signal."""

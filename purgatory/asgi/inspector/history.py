@@ -15,7 +15,7 @@ from contextvars import Context
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from purgatory import Outcome, Purgatory, PurgatoryClosed, Quantiles
+from purgatory import Outcome, Purgatory, PurgatoryClosed, Quantiles, TimerTask
 from purgatory.core.stats.histogram import quantiles_between
 from purgatory.core.timer.units import to_seconds
 
@@ -153,18 +153,30 @@ def _plain(quantiles: Quantiles) -> dict[str, float]:
     return {"count": quantiles.count, "p50": quantiles.p50, "p99": quantiles.p99, "max": quantiles.max}
 
 
-def _sample_later(history: History) -> None:
-    """Add a sample every ten seconds, for as long as the history exists and the timer is open."""
-    reference = weakref.ref(history)
+class _NextSample(TimerTask):
+    """Adds a sample every ten seconds, for as long as the history exists and the timer is open.
 
-    def sample() -> None:
-        found = reference()
-        if found is not None:
-            found.sample()
-            begin(found)
+    A process may fork with this task on the timer, as a preloading server does: both processes then take samples.
+    """
 
-    def begin(history: History) -> None:
+    __slots__ = ("__weakref__", "_history")
+
+    def __init__(self, history: History) -> None:
+        super().__init__(round(INTERVAL * 1000))
+        self._history = weakref.ref(history)
+        history._room.timer._reaper.shared_tasks.add(self)
+
+    def begin(self, history: History) -> None:
         with contextlib.suppress(PurgatoryClosed):
-            history._room.timer.call_later(INTERVAL, sample)
+            history._room.timer.add(self)
 
-    begin(history)
+    def run(self) -> None:
+        history = self._history()
+        if history is not None:
+            history.sample()
+            self.begin(history)
+
+
+def _sample_later(history: History) -> None:
+    """Begin to sample, in the thread of the timer's loop."""
+    _NextSample(history).begin(history)

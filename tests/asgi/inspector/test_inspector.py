@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator
@@ -1031,6 +1033,50 @@ async def test_it_keeps_nothing_alive(clock: VirtualClock) -> None:
         assert history() is None
         await clock.advance(30.0)
         assert room.timer.size == 0
+
+
+FORK = """
+import asyncio, os, sys
+from purgatory import Purgatory
+from purgatory.asgi import inspector
+from purgatory.testing import VirtualClock
+
+clock = VirtualClock()
+room = Purgatory("room", clock=clock)
+
+async def sampled(app):
+    task = asyncio.create_task(room.wait_until(lambda: False, key="k", timeout=60))
+    await clock.advance(60)
+    print(await task, len(app._collector._views[0].history._samples), flush=True)
+
+def fork(app):
+    if pid := os.fork():
+        return os.waitpid(pid, 0)
+    asyncio._set_running_loop(None)
+    try:
+        asyncio.run(sampled(app))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    os._exit(0)
+
+async def serve():
+    async with room:
+        fork(inspector(room))
+
+if sys.argv[1] == "at import":
+    fork(inspector(room))
+else:
+    asyncio.run(serve())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
+@pytest.mark.parametrize("when", ["at import", "while the loop runs"])
+def test_the_purgatory_of_an_inspector_is_usable_after_a_fork(when: str) -> None:
+    """The inspector's own task on the timer is no work of the parent: the child waits, and takes its own samples."""
+    script = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORK, when]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("False 7\n", "")
 
 
 async def test_without_history_nothing_runs_while_nobody_looks(clock: VirtualClock) -> None:
