@@ -110,9 +110,11 @@ class EventSourceResponse(Response):
         try:
             await asyncio.wait([streaming, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # The task that ends first also ends the other; a cancelled request ends both.
+            # The task that ends first also ends the other; a cancelled request ends both.  After a hang-up, the stream
+            # has been cancelled already, and a second cancellation would interrupt the iterator's cleanup.
             for task in (streaming, listening):
-                task.cancel()
+                if not task.cancelling():
+                    task.cancel()
             await asyncio.wait([streaming, listening])
         for task in (streaming, listening):
             if not task.cancelled():

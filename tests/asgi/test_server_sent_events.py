@@ -186,6 +186,35 @@ async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualCloc
     assert closed == [True]
 
 
+@pytest.mark.parametrize("end", ["the client hangs up", "the request is cancelled"])
+async def test_a_generator_cleans_up_without_being_cancelled_again(clock: VirtualClock, end: str) -> None:
+    """The stream is cancelled once, so what the generator awaits in its cleanup ends before the response does."""
+    steps: list[str] = []
+    released = asyncio.Event()
+
+    async def items() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            await asyncio.get_running_loop().create_future()
+        finally:
+            steps.append("closing")
+            await released.wait()
+            steps.append("closed")
+
+    call = Call.get(EventSourceResponse(items()))
+    await clock.settle()
+    if end == "the client hangs up":
+        call.hang_up()
+    else:
+        call.task.cancel()
+    await clock.settle()
+    assert (steps, call.task.done()) == (["closing"], False)
+    released.set()
+    await asyncio.wait([call.task])
+    assert steps == ["closing", "closed"]
+    assert call.task.cancelled() is (end == "the request is cancelled")
+
+
 @pytest.mark.parametrize("gone", [BrokenPipeError(), RuntimeError("<TCPTransport closed=True>; the handler is closed")])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 0), ("GET", 1), ("GET", 2), ("HEAD", 0), ("HEAD", 1)])
 async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(
