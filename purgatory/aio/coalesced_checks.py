@@ -37,6 +37,8 @@ The event loop
 3.  If the loop is closed, the callback is dropped without being called.  Nothing is then scheduled, and the next
     request, or the timer's next loop, schedules a new callback.  The callback's number distinguishes it from the
     callbacks of earlier loops.
+4.  A wake-up that was left in an earlier loop does nothing if that loop runs again: a wake-up is scheduled in the new
+    loop when the purgatory moves there (``move_to``), and after that move, requests wake only the new loop.
 """
 
 import asyncio
@@ -355,7 +357,11 @@ class LoopChecks(CoalescedChecks):
 
         Until then, all further requests for one key share one entry in the inbox.  The progress of the checks, not the
         speed of the threads, therefore limits how many requests are processed.
+
+        In a loop to which the purgatory no longer belongs, do nothing.
         """
+        if self._purgatory._timer._loop is not asyncio._get_running_loop():
+            return
         if self._requested:
             self.schedule()
         else:
@@ -366,12 +372,13 @@ class LoopChecks(CoalescedChecks):
             self._empty_inbox()
 
     def _empty_inbox(self) -> None:
+        self._purgatory._reaper.bind()  # this may raise, so it comes before the requests are taken
         with self._lock:
             named, self._inbox = self._inbox, {}
             interrupting, self._interrupting = self._interrupting, []
             self._waking = False
         if not named and not interrupting:
-            return  # another event loop has taken the keys
+            return
         self.schedule()
         self.add_many(named)
         for key, value in interrupting:

@@ -503,8 +503,12 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 loop.call_soon_threadsafe(self._end_dropped, context=Context())
 
     def _end_dropped(self) -> None:
-        """End the subscriptions whose iterators have been freed."""
-        while self._dropped:
+        """End the subscriptions whose iterators have been freed.
+
+        In a loop to which the timer no longer belongs, do nothing: :meth:`_loop_changed` has scheduled this method in
+        the new loop.
+        """
+        while self._dropped and self._timer._loop is asyncio._get_running_loop():
             Context().run(self._dropped.popleft().end)
 
     # Ending all operations on a key, in slices

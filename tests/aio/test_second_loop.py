@@ -583,6 +583,92 @@ def test_a_dropped_subscription_frees_its_place_in_the_next_loop(
     assert parked == [1, 1]
 
 
+def resume_while_busy(
+    new_loop: NewLoop, first: Main, last_turn: Callable[[], object], second: Callable[[Callable[[], None]], Any]
+) -> None:
+    """Stop the first loop in the turn in which ``last_turn`` is called, so that what it schedules is left in the loop;
+    then run ``second`` in a loop in another thread.
+
+    ``second`` receives a function that blocks its loop while the first loop runs again.  Nothing may raise in the first
+    loop.
+    """
+    errors: list[Any] = []
+    busy, goes_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        busy.set()
+        goes_on.wait()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(second(block))
+
+    loop = new_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    loop.run_until_complete(first())
+    loop.call_soon(loop.stop)
+    loop.call_soon(last_turn)
+    loop.run_forever()
+    thread = threading.Thread(target=run)
+    thread.start()
+    busy.wait()
+    for _ in range(3):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    goes_on.set()
+    thread.join()
+    assert errors == []
+    cancel_everything(loop)
+    loop.close()
+
+
+@both_loops
+def test_a_wake_up_left_in_a_stopped_loop_takes_no_check_of_the_next(new_loop: NewLoop) -> None:
+    """The request was accepted while the purgatory belonged to the second loop, which makes the check."""
+    purgatory = Purgatory[Any]("test")
+    outcomes: list[Outcome] = []
+
+    async def first() -> None:
+        await purgatory.__aenter__()
+
+    async def second(block: Callable[[], None]) -> None:
+        op = Op(None)
+        task = asyncio.create_task(purgatory.park(op, ["a"]))
+        for _ in range(9):
+            await asyncio.sleep(0)  # the timer belongs to this loop, which has served the request of the first loop
+        op.ready = True
+        purgatory.check_threadsafe("a")  # as another thread would, while this loop is busy
+        block()
+        await in_time(task)
+        outcomes.append(op.outcome)
+        await purgatory.aclose()
+
+    resume_while_busy(new_loop, first, lambda: purgatory.check_threadsafe("x"), second)
+    assert outcomes == [Outcome.COMPLETED]
+
+
+@both_loops
+@pytest.mark.usefixtures("quiet")
+def test_a_callback_left_in_a_stopped_loop_keeps_no_dropped_subscription_from_its_end(new_loop: NewLoop) -> None:
+    """The subscription was dropped in the last turn of the first loop, and its place is freed in the second."""
+    purgatory = Purgatory[Any]("test")
+    subscriptions: list[Any] = []
+    parked: list[int] = []
+
+    async def first() -> None:
+        subscriptions.append(purgatory.changes(["a"]))
+
+    async def second(block: Callable[[], None]) -> None:
+        purgatory.timer.start()
+        block()
+        await asyncio.sleep(0)
+        parked.append(len(purgatory))
+        await purgatory.aclose()
+
+    resume_while_busy(new_loop, first, subscriptions.clear, second)
+    assert parked == [0]
+
+
 @both_loops
 def test_the_last_operation_ends_after_the_loop_of_the_closing(new_loop: NewLoop) -> None:
     """If a loop is closed during the grace of ``aclose``, the last operation still ends as usual in the next loop."""
