@@ -177,7 +177,11 @@ class SystemTimer(BaseTimer):
         """Inform the tasks that an interrupt left in ``taken``, and the next ``number`` tasks on the timer."""
         taken.extend(self._core.drain(number))
         while taken:
-            taken.popleft()._timer_closed(error)
+            task = taken.popleft()
+            try:
+                task._timer_closed(error)
+            except self._core._contained as raised:
+                self._report(raised, task)
 
     # Time
 

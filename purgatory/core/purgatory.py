@@ -250,14 +250,14 @@ class PurgatoryCore:
         # 4. The operation enters the purgatory.  From here on, its end finds this purgatory, and any check that its
         # callbacks request is queued.  The operation is not parked yet: a check does not find it, and if it ends, it
         # need not be removed from any key or from the timer.
+        if operation._expiration_ms != NOT_QUEUED:
+            _forget_timer(operation)
         counters = self.counters
         counters.submitted += 1
         self._last_id += 1
         operation._op_id = self._last_id
         operation._core = self
         operation._parked_ms = parked_ms
-        if operation._delay_ms >= 0:
-            operation._expiration_ms = NOT_QUEUED  # unless it is extended during its first try
         queued = self.queued
         outermost = queued.busy <= 0
         queued.busy = 1
@@ -997,6 +997,20 @@ class PurgatoryCore:
         assert self.queued.busy <= 0 and not self.queued.waiting, f"{len(self.queued.waiting)} checks are still queued"
         counters._check()
         self.timer._check()
+
+
+def _forget_timer(operation: Operation) -> None:
+    """Remove an operation that is entering from the timer to which it was added as a task.
+
+    Its timeout then starts from the beginning, unless it is extended during its first try; an absolute deadline stays
+    the same.
+    """
+    bucket = operation._list
+    if bucket is not None:
+        bucket.counter.guard.validate()  # that timer may be on another loop
+        unlink(operation)
+    if operation._delay_ms >= 0:
+        operation._expiration_ms = NOT_QUEUED
 
 
 def _is_on(operation: Operation, entry: Watch) -> bool:

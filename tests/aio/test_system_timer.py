@@ -392,3 +392,68 @@ async def test_the_repr_of_a_timer_shows_its_state(clock: VirtualClock) -> None:
         timer.add(TimerTask(50))
         assert repr(timer) == "<SystemTimer running tick_ms=20 wheel_size=10 size=1 next_expiration_ms=1000060>"
     assert repr(timer).startswith("<SystemTimer closed")
+
+
+# An operation that was added to the timer as a task, outside a purgatory
+
+
+def raises(_: Op) -> None:
+    """Raise an error."""
+    raise Boom
+
+
+@pytest.mark.parametrize("how", ["at its deadline", "when the timer closes"])
+@pytest.mark.parametrize("callback", ["on_complete", "on_expiration"])
+async def test_an_error_in_a_callback_at_its_end_is_reported_by_the_timer(
+    clock: VirtualClock, callback: str, how: str
+) -> None:
+    """No task awaits it, and no purgatory could report the error.  The operation behind it expires too."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    failing, behind = Op(1.0, **{callback: raises}), Op(1.0)
+    async with SystemTimer(clock=clock) as timer:
+        timer.add(failing)
+        timer.add(behind)
+        if how == "at its deadline":
+            await clock.advance(1.0)
+    assert [type(context["exception"]) for context in reported] == [Boom]
+    assert reported[0]["timer_task"] is failing
+    assert failing.outcome is (Outcome.FAILED if callback == "on_complete" else Outcome.EXPIRED)
+    assert behind.expired
+
+
+async def test_an_error_for_a_task_that_awaits_it_is_not_reported(clock: VirtualClock) -> None:
+    """The task receives it."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    op = Op(1.0, on_complete=raises)
+
+    async def wait() -> Any:
+        return await op
+
+    async with SystemTimer(clock=clock) as timer:
+        timer.add(op)
+        waiting = asyncio.create_task(wait())
+        await clock.advance(1.0)
+        with pytest.raises(Boom):
+            await waiting
+    assert reported == []
+
+
+async def test_it_is_ended_in_the_thread_of_its_timer_only(clock: VirtualClock) -> None:
+    """Another thread would change the timer's buckets while the loop uses them."""
+    async with SystemTimer(clock=clock) as timer:
+        op = Op(1.0)
+        timer.add(op)
+        for end in (op.cancel, op.force_complete, op.run):
+            with pytest.raises(RuntimeError, match="another thread"):
+                await asyncio.to_thread(end)
+        other = Purgatory[Op]("other", clock=clock)
+
+        async def park() -> None:
+            other.try_complete_else_watch(op, ["a"])
+
+        with pytest.raises(RuntimeError, match="another thread"):
+            await asyncio.to_thread(asyncio.run, park())
+        assert (op.outcome, timer.size, len(other)) == (Outcome.PENDING, 1, 0)
+        other._check()

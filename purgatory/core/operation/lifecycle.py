@@ -106,6 +106,7 @@ __all__ = [
     "end",
     "error_of",
     "exception_of",
+    "expire_on_timer",
     "fail_externally",
     "fail_tried",
     "has_expired",
@@ -241,6 +242,8 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
     # changed.
     operation._state = state
     if core is None:
+        if operation._list is not None:  # it was added to a timer as a task
+            unlink(operation)
         if calls_back:
             _call_back(operation, None, contained)
         else:
@@ -349,6 +352,17 @@ def fail_tried(operation: Operation, error: BaseException) -> bool:
     """End the operation as FAILED because its try raised.  Return True if an awaiter received the exception."""
     awaited = _is_awaited(operation)
     return end(operation, FAILED, error, True) and awaited
+
+
+def expire_on_timer(operation: Operation) -> None:
+    """Expire an operation that is on a timer as a task, outside a purgatory.
+
+    If ``on_complete`` raises and no task awaits the operation, raise the exception, which the timer reports.
+    """
+    awaited = _is_awaited(operation)
+    end(operation, EXPIRED, None, True)
+    if operation._state == FAILED and not awaited:
+        raise error_of(operation)
 
 
 def fail_externally(operation: Operation, error: BaseException) -> bool:

@@ -26,6 +26,7 @@ from .lifecycle import (
     answer,
     end,
     error_of,
+    expire_on_timer,
     has_expired,
     has_result,
     keys_of,
@@ -157,13 +158,14 @@ class Operation(TimerTask):
 
         The cost is O(1), and the operation keeps its place on its keys.  A later deadline only changes a number: the
         timer moves the task when the old deadline passes.  If the operation is not parked yet, the call replaces its
-        timeout.
+        timeout.  Raises ValueError for an operation that is on a timer as a task (:meth:`SystemTimer.add`).
         """
         delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
         if self._state != PENDING:
             return False
         core = self._core
         if core is None:
+            _validate_off_timer(self)
             set_deadline(self, delay_ms, NOT_QUEUED)
         else:
             core.extend(self, delay_ms)
@@ -179,7 +181,7 @@ class Operation(TimerTask):
         when it is parked.
 
         Raises TypeError unless the deadline is a number or None, and ValueError unless it is from -1e15 to 1e15 or
-        infinity, which is the latest time.
+        infinity, which is the latest time.  Also raises ValueError for an operation that is on a timer as a task.
         """
         if deadline is None:
             return self.extend(None)
@@ -188,6 +190,7 @@ class Operation(TimerTask):
             return False
         core = self._core
         if core is None:
+            _validate_off_timer(self)
             set_deadline(self, FOREVER_MS, at_ms)
         else:
             core.extend_to(self, at_ms)
@@ -199,7 +202,10 @@ class Operation(TimerTask):
         end(self, EXPIRED, None, True)
 
     def _fire(self) -> None:
-        end(self, EXPIRED, None, True)
+        if self._core is None:
+            expire_on_timer(self)
+        else:
+            end(self, EXPIRED, None, True)
 
     def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
         if self._core is not None:
@@ -214,7 +220,7 @@ class Operation(TimerTask):
 
     def _timer_closed(self, error: BaseException) -> None:
         # The timer has closed, so the deadline would never be noticed: answer the awaiters now.
-        end(self, EXPIRED, None, True)
+        self._fire()
 
     def _delivered(self) -> None:
         """Called when the task or the caller has the exception.
@@ -343,12 +349,27 @@ def _validate_thread(operation: Operation) -> None:
     """Raise RuntimeError if the operation's event loop is running in another thread."""
     if operation._core is None:
         validate_awaiters(operation)
+        if operation._list is not None:
+            operation._list.counter.guard.validate()
     else:
         operation._core._guard.validate()
 
 
+def _validate_off_timer(operation: Operation) -> None:
+    """Raise ValueError if the operation, which is not parked, is on a timer as a task.
+
+    It does not refer to the timer, so its deadline cannot be moved; changing only the number would put the operation
+    into a bucket that does not exist.
+    """
+    if operation._list is not None:
+        raise ValueError(
+            f"operation must not be on a timer as a task, got {safe_repr(operation)}: extend() moves the deadline of a"
+            " parked operation"
+        )
+
+
 def set_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:
-    """Replace the delay of an operation that is not parked.
+    """Replace the delay of an operation that is neither parked nor on a timer.
 
     If ``delay_ms`` is FOREVER_MS, ``expiration_ms`` is the operation's absolute deadline, or NOT_QUEUED if it has none.
     """
