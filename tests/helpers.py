@@ -10,11 +10,12 @@ import pytest
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory, TimerTask
 from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
-from purgatory.types import Timeout
+from purgatory.types import Alarm, Timeout
 
 __all__ = [
     "Boom",
     "Doing",
+    "Hasty",
     "Op",
     "Recorder",
     "Same",
@@ -84,6 +85,18 @@ class Op(DelayedOperation[Any]):
     def completions(self) -> int:
         """Return how often ``on_complete`` ran."""
         return self.calls.count("complete")
+
+
+class Hasty(VirtualClock):
+    """A clock whose alarms call back early, in the next turn of the loop, a given number of times."""
+
+    hasty = 0
+
+    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
+        if self.hasty:
+            self.hasty -= 1
+            when_ms = self.now_ms()
+        return super().call_at(when_ms, callback)
 
 
 class Task(TimerTask):

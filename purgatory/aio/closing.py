@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .coalesced_checks import CoalescedChecks
 from .error_reporting import report
+from .exact_alarm import ExactAlarm
 from .turn_budget import TurnBudget
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class PurgatoryClosing:
         if self._purgatory._owns_timer and not timer.closed:
             self._purgatory._reaper.start()
         empty = self._empty = asyncio.get_running_loop().create_future()
-        alarm = timer.clock.call_at(timer.clock.ceil_ms() + grace_ms, self.emptied)
+        alarm = ExactAlarm(timer.clock, timer.clock.ceil_ms() + grace_ms, self.emptied)
         try:
             await empty
         finally:

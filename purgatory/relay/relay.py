@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, overload
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
+from purgatory.aio.exact_alarm import ExactAlarm
 from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
 from purgatory.core.timer.units import duration_ms, to_seconds
 from purgatory.core.watch.validation import validate_iterable
@@ -252,7 +253,7 @@ class Relay(Generic[K, V]):
     async def _wait_until_sent(self, grace_ms: int) -> None:
         sent_all = self._sender.when_idle()
         self._waits_for_sender = sent_all
-        alarm = self._clock.call_at(self._clock.ceil_ms() + grace_ms, lambda: wake(sent_all))
+        alarm = ExactAlarm(self._clock, self._clock.ceil_ms() + grace_ms, lambda: wake(sent_all))
         try:
             await sent_all
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from purgatory import Clock
+from purgatory.aio.exact_alarm import ExactAlarm
 from purgatory.core.timer.units import ceil_ms
 
 __all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wait_until", "wake"]
@@ -80,7 +81,7 @@ async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms
 async def wait_until(pending: "set[asyncio.Task[Any]]", clock: Clock, until_ms: int) -> "set[asyncio.Task[Any]]":
     """Wait until the tasks have ended or the time has come; return the tasks that have not ended."""
     limit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    alarm = clock.call_at(until_ms, functools.partial(wake, limit))
+    alarm = ExactAlarm(clock, until_ms, functools.partial(wake, limit))
     try:
         while pending and not limit.done():
             await asyncio.wait({*pending, limit}, return_when=asyncio.FIRST_COMPLETED)

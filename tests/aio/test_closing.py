@@ -11,7 +11,7 @@ import pytest
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, Op, check, park_in_tasks, turns_until
+from tests.helpers import Boom, Hasty, Op, check, park_in_tasks, turns_until
 
 
 async def test_every_operation_is_answered_and_the_reaper_ends(clock: VirtualClock) -> None:
@@ -199,6 +199,23 @@ async def test_operations_end_normally_within_the_grace(clock: VirtualClock) -> 
     assert await asyncio.gather(*tasks) == ["due", "done", "rest"]
     check(purgatory, parked=0, completed=1, expired=1, expired_by_closing=1)
     assert [op.expired_by_closing for op in ops] == [False, False, True]
+
+
+async def test_a_clock_that_calls_back_early_does_not_shorten_the_grace() -> None:
+    """The clock is read at each wake-up, so an operation that completes within the grace completes."""
+    clock = Hasty(1000.0)
+    purgatory = Purgatory[Op]("test", clock=clock)
+    done, rest = Op(None, name="done"), Op(None, name="rest")
+    await park_in_tasks(purgatory, clock, done, rest)
+    clock.hasty = 3
+    closing = asyncio.create_task(purgatory.aclose(grace=5))
+    await clock.advance(4.999)
+    assert (clock.hasty, closing.done()) == (0, False)
+    assert done.force_complete()
+    await clock.advance(0.001)
+    await closing
+    assert (done.outcome, rest.expired_by_closing) == (Outcome.COMPLETED, True)
+    assert clock.next_alarm_ms is None
 
 
 async def test_it_ends_as_soon_as_no_operation_is_parked(clock: VirtualClock) -> None:

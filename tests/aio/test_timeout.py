@@ -3,15 +3,14 @@
 # ruff: noqa: PT012, SIM105 - the shapes of the blocks are what is tested here
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from purgatory import PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
-from purgatory.types import Alarm, Timeout
-from tests.helpers import during, ends_in_time_out
+from purgatory.types import Timeout
+from tests.helpers import Hasty, during, ends_in_time_out
 
 # Blocks that end before, after, or without a deadline
 
@@ -552,18 +551,6 @@ async def test_a_block_that_ends_after_its_timer_leaves_no_alarm(clock: VirtualC
         await timer.aclose()
         assert clock.next_alarm_ms is not None
     assert clock.next_alarm_ms is None
-
-
-class Hasty(VirtualClock):
-    """A clock whose alarms fire at once, a given number of times."""
-
-    hasty = 0
-
-    def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
-        if self.hasty:
-            self.hasty -= 1
-            when_ms = self.now_ms()
-        return super().call_at(when_ms, callback)
 
 
 async def test_a_clock_that_rings_early_ends_no_block() -> None:

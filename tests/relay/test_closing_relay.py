@@ -11,7 +11,7 @@ from purgatory import Purgatory
 from purgatory.relay import MemoryTransport, Relay
 from purgatory.relay.transport import Received, Subscribed
 from purgatory.testing import VirtualClock
-from tests.helpers import turns_until
+from tests.helpers import Hasty, turns_until
 from tests.relay.kit import Worker, workers
 
 
@@ -91,6 +91,23 @@ async def test_an_engine_that_hangs_is_waited_for_only_so_long(clock: VirtualClo
         closing = asyncio.create_task(worker.relay.aclose(grace=3.0))
         await clock.advance(2.9)
         assert not closing.done()
+        await clock.advance(0.1)
+        assert closing.done()
+
+
+async def test_a_clock_that_calls_back_early_does_not_shorten_the_grace() -> None:
+    """The clock is read at each wake-up."""
+    clock = Hasty(1000.0)
+    (worker,), (transport,) = workers(clock, 1)
+    async with worker:
+        await clock.settle()
+        transport.publish = lambda _: asyncio.get_running_loop().create_future()  # type: ignore[method-assign]
+        worker.relay.check("a")
+        await clock.settle()
+        clock.hasty = 3
+        closing = asyncio.create_task(worker.relay.aclose(grace=3.0))
+        await clock.advance(2.9)
+        assert (clock.hasty, closing.done()) == (0, False)
         await clock.advance(0.1)
         assert closing.done()
 

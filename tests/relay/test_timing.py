@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from purgatory.relay.timing import end_tasks
+from purgatory.relay.timing import end_tasks, wait_until
+from tests.helpers import Hasty
 
 
 class _Jumping:
@@ -49,3 +50,16 @@ async def test_a_task_that_ends_when_the_time_is_up_is_not_left_behind() -> None
     done = True
     tasks[1].cancel()
     await asyncio.wait(tasks)
+
+
+async def test_a_clock_that_calls_back_early_does_not_shorten_a_limit() -> None:
+    """The clock is read at each wake-up."""
+    clock = Hasty(1000.0)
+    clock.hasty = 3
+    task = asyncio.create_task(asyncio.sleep(3600))
+    waiting = asyncio.create_task(wait_until({task}, clock, clock.ceil_ms() + 1000))
+    await clock.advance(0.9)
+    assert (clock.hasty, waiting.done()) == (0, False)
+    await clock.advance(0.1)
+    assert await waiting == {task}
+    task.cancel()
