@@ -299,7 +299,9 @@ class PurgatoryCore:
                     self._parked(operation, jitter)
                 else:  # comparing a key ended the operation, which was not yet marked as being on its keys
                     self._unwatch(operation)
-            if operation._state == COMPLETED and not is_parked(operation):
+                    if operation._state == COMPLETED:
+                        counters.immediate += 1
+            elif operation._state == COMPLETED:
                 counters.immediate += 1
         finally:
             # 8. Handle what user code has requested or done in the meantime, even after an exception, because the

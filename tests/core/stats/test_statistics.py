@@ -1,5 +1,6 @@
 """The statistics of a purgatory: its name and the waits."""
 
+from purgatory import Event, Observer
 from purgatory.testing import ManualClock
 from tests.helpers import Op
 from tests.sansio import QuietPurgatory, make_purgatory, pass_time
@@ -27,3 +28,18 @@ def test_the_statistics_have_waits_and_lateness() -> None:
     assert statistics.lateness.count == 1
     assert statistics.lateness.max == 0
     assert (statistics.completed, statistics.expired, statistics.cancelled, statistics.failed) == (1, 1, 1, 0)
+
+
+def test_an_operation_that_an_observer_completes_was_parked() -> None:
+    """``immediate`` counts only operations that were not parked; ``wait`` counts the others."""
+
+    class Completes(Observer):
+        def parked(self, event: Event) -> None:
+            event.operation.force_complete()
+
+    room = make_purgatory(ManualClock(), observers=[Completes()])
+    assert room.try_complete_else_watch(Op(5, ready=True), ["a"])
+    assert room.try_complete_else_watch(Op(5), ["a"])
+    statistics = room.statistics()
+    assert (statistics.submitted, statistics.completed, statistics.immediate) == (2, 2, 1)
+    assert statistics.wait.count == 1
