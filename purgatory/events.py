@@ -44,7 +44,7 @@ class Event:
     ``error``               the exception of a FAILED operation, otherwise None
     ``instance``            the number of the purgatory, unique within this process even if names are not; or None
     ``reason``              the reason given to ``cancel()`` or ``cancel_for_key()``, otherwise None
-    ``expired_by_closing``  whether it expired because its purgatory closed, rather than at its deadline
+    ``expired_by_closing``  whether it expired because its purgatory or its timer closed, not at its deadline
     ======================  ====================================================================================
     """
 

@@ -117,7 +117,8 @@ class ThresholdPurgatory:
         waiting = _Wait(timeout)
         value = await self._purgatory.park(waiting, {key: threshold})
         if waiting.expired_by_closing:
-            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} before the purgatory closed")
+            closed = "purgatory" if self._purgatory.closed else "timer"
+            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} before the {closed} closed")
         if waiting.expired:
             raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} in time ({timeout} s)")
         return value

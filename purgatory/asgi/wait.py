@@ -133,7 +133,7 @@ class Wait:
 
     @property
     def expired_by_closing(self) -> bool:
-        """Whether the last wait ended only because the purgatory closed.  If so, the server is stopping."""
+        """Whether the last wait ended only because the purgatory or its timer closed: the server is stopping."""
         return self._expired_by_closing
 
     def raise_if_closing(self) -> None:
@@ -144,7 +144,8 @@ class Wait:
         without news.
         """
         if self._expired_by_closing:
-            raise PurgatoryClosed(f"purgatory {self._room.name!r} closed while the request waited")
+            closed = "purgatory" if self._room.closed else "the timer of purgatory"
+            raise PurgatoryClosed(f"{closed} {self._room.name!r} closed while the request waited")
 
     # Coroutine functions would add a coroutine to every waiting request, so these methods are not coroutine functions.
 
@@ -485,7 +486,7 @@ class Wait:
                     connection.unwatch(operation)
                 if client is not None and not refused:
                     places_of(room).give_back(client)
-                if room.closed:
+                if room.closed or room.timer.closed:
                     self._scope[CLOSING] = True
                     self._expired_by_closing = getattr(operation, "expired_by_closing", False)
         except BaseException as error:

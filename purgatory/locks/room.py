@@ -26,9 +26,8 @@ def validated_kind(kind: Any) -> str:
 def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | None) -> Exception:
     """Return the error for a wait that has expired."""
     if wait.expired_by_closing:
-        return PurgatoryClosed(f"purgatory {room.name!r} was closed while a task waited for {what}")
-    if room.timer.closed and room.timer.clock.now_ms() < wait.expiration_ms:
-        return PurgatoryClosed(f"the timer of purgatory {room.name!r} was closed while a task waited for {what}")
+        closed = "purgatory" if room.closed else "the timer of purgatory"
+        return PurgatoryClosed(f"{closed} {room.name!r} was closed while a task waited for {what}")
     return out_of_time(what, timeout)
 
 

@@ -719,7 +719,7 @@ async def test_an_interrupt_while_a_timer_closes(clock: VirtualClock) -> None:
         purgatory.try_complete_else_watch(op, ["a"])
     with pytest.raises(KeyboardInterrupt):
         await timer.aclose()
-    check(purgatory, parked=0, expired=3, failed=1)
+    check(purgatory, parked=0, expired_by_closing=3, failed=1)
     await timer.aclose()
     await purgatory.aclose()
 

@@ -77,16 +77,19 @@ async def test_a_bad_timeout_of_advance_clock_is_refused(clock: VirtualClock) ->
 
 
 async def test_closing_a_shared_timer_answers_operations_with_a_deadline(clock: VirtualClock) -> None:
-    """Operations with a deadline expire with the timer; others stay parked; new deadlines are refused."""
+    """Operations with a deadline expire with the timer, by closing; others stay parked; new deadlines are refused."""
     async with SystemTimer(clock=clock) as timer:
         purgatory = Purgatory[Op]("test", timer=timer)
         due, forever = Op(5, name="due"), Op(None, name="forever")
         tasks = await park_in_tasks(purgatory, clock, due, forever)
+        by_hand = Op(5)
+        timer.add(by_hand)
     assert await tasks[0] == "due"
     assert (due.outcome, forever.outcome) == (Outcome.EXPIRED, Outcome.PENDING)
+    assert [op.expired_by_closing for op in (due, forever, by_hand)] == [True, False, True]
     with pytest.raises(PurgatoryClosed, match="timer of purgatory 'test' is closed"):
         purgatory.try_complete_else_watch(Op(5), ["a"])
-    check(purgatory, parked=1, expired=1)
+    check(purgatory, parked=1, expired=0, expired_by_closing=1)
     forever.ready = True
     assert purgatory.check_and_complete("a") == 1
     closing = asyncio.create_task(purgatory.aclose(grace=5))

@@ -43,6 +43,17 @@ async def test_a_cancelled_task_waits_no_longer(marks: ThresholdPurgatory) -> No
     assert first.cancelled()
 
 
+async def test_closing_a_shared_timer_answers_the_tasks_with_a_deadline(clock: VirtualClock) -> None:
+    """The error does not say that the time was up."""
+    timer = SystemTimer(clock=clock)
+    marks = ThresholdPurgatory("marks", timer=timer)
+    (task,) = await waiting(marks, ("log", 5, 30))
+    await timer.aclose()
+    with pytest.raises(TimeoutError, match=r"^'log' did not reach 5 before the timer closed$"):
+        await task
+    await marks.aclose()
+
+
 async def test_closing_answers_every_task(clock: VirtualClock) -> None:
     """Waiting tasks get TimeoutError; later calls raise PurgatoryClosed."""
     async with ThresholdPurgatory("marks", clock=clock) as marks:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Depends, FastAPI, Response
 
-from purgatory import Purgatory, PurgatoryClosed
+from purgatory import Purgatory, PurgatoryClosed, SystemTimer
 from purgatory.asgi import Wait, install_errors, waiting
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
@@ -64,6 +64,20 @@ async def test_it_is_known_for_each_wait(clock: VirtualClock) -> None:
             wait.raise_if_closing()
         await wait.until(lambda: False, key="a", timeout=0)
         assert not wait.expired_by_closing
+
+
+async def test_closing_the_timer_alone_is_named(clock: VirtualClock) -> None:
+    """A wait with a deadline on a shared timer expires when the timer closes, and the error says so."""
+    timer = SystemTimer(clock=clock)
+    async with Purgatory[Any]("test", timer=timer) as room:
+        wait = Wait(room, http_scope(), no_message)
+        ends = asyncio.ensure_future(wait.until(lambda: False, key="a", timeout=30))
+        await clock.settle()
+        await timer.aclose()
+        assert await ends is False
+        assert wait.expired_by_closing
+        with pytest.raises(PurgatoryClosed, match=r"^the timer of purgatory 'test' closed while the request waited$"):
+            wait.raise_if_closing()
 
 
 async def test_a_wait_that_ends_by_itself_during_the_grace_is_not_expired_by_closing(clock: VirtualClock) -> None:

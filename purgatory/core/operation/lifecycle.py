@@ -127,7 +127,7 @@ COMPLETED: Final = 1
 EXPIRED: Final = 2
 CANCELLED: Final = 3
 FAILED: Final = 4
-EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED
+EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED; its purgatory or its timer has closed
 DEEP: Final = 8  # from this many nested endings on, each call first checks the remaining stack
 FRAMES: Final = 80  # the frames that one ending and the loop's exception handler may need
 # The outcome of each state.  The numbers of the states are public, in RecordBuffer, so a new state is appended.
@@ -354,13 +354,13 @@ def fail_tried(operation: Operation, error: BaseException) -> bool:
     return end(operation, FAILED, error, True) and awaited
 
 
-def expire_on_timer(operation: Operation) -> None:
-    """Expire an operation that is on a timer as a task, outside a purgatory.
+def expire_on_timer(operation: Operation, state: i64) -> None:
+    """Expire an operation that is on a timer as a task, outside a purgatory; ``state`` as in :func:`end`.
 
     If ``on_complete`` raises and no task awaits the operation, raise the exception, which the timer reports.
     """
     awaited = _is_awaited(operation)
-    end(operation, EXPIRED, None, True)
+    end(operation, state, None, True)
     if operation._state == FAILED and not awaited:
         raise error_of(operation)
 

@@ -203,7 +203,7 @@ class Operation(TimerTask):
 
     def _fire(self) -> None:
         if self._core is None:
-            expire_on_timer(self)
+            expire_on_timer(self, EXPIRED)
         else:
             end(self, EXPIRED, None, True)
 
@@ -220,7 +220,10 @@ class Operation(TimerTask):
 
     def _timer_closed(self, error: BaseException) -> None:
         # The timer has closed, so the deadline would never be noticed: answer the awaiters now.
-        self._fire()
+        if self._core is None:
+            expire_on_timer(self, EXPIRED_BY_CLOSING)
+        else:
+            end(self, EXPIRED_BY_CLOSING, None, True)
 
     def _delivered(self) -> None:
         """Called when the task or the caller has the exception.
@@ -242,7 +245,7 @@ class Operation(TimerTask):
 
     @property
     def expired_by_closing(self) -> bool:
-        """Whether the operation expired because its purgatory closed, rather than at its deadline.
+        """Whether the operation expired because its purgatory or its timer closed, rather than at its deadline.
 
         If so, :attr:`expired` is also True.  Both are already True within :meth:`on_complete`.
         """
