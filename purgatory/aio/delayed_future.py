@@ -93,11 +93,13 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
 
     def _outcome(self, future: "asyncio.Future[T]") -> T | BaseException:
         if not future.done():
-            late = TimeoutError(
-                "it was still pending when the operation ended"
-                if self.timeout is None
-                else f"it was not done within {self.timeout:g} s"
-            )
+            if self.expired_by_closing:
+                closed = "purgatory" if self._core is None or self._core.closed else "timer"
+                late = TimeoutError(f"it was still pending when the {closed} closed")
+            elif self.expired and self.timeout is not None:
+                late = TimeoutError(f"it was not done within {self.timeout:g} s")
+            else:
+                late = TimeoutError("it was still pending when the operation ended")
             task = isinstance(future, asyncio.Task)
             cancels = task or _has_own_cancel(future)
             try:

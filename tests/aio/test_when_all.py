@@ -422,16 +422,21 @@ async def test_force_complete_answers_with_the_outcomes_so_far(purgatory: Purgat
 
 
 async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """The error contains the timeout after a deadline, and states that the future was pending after
-    ``force_complete``.
-    """
-    timed, forced = purgatory.when_all(futures(1), 2), purgatory.when_all(futures(1), None)
+    """The error contains the timeout only after a deadline."""
+    timed, forced, endless, left = (purgatory.when_all(futures(1), timeout) for timeout in (2, 3, None, 4))
     forced.force_complete()
+    endless.force_complete()
     await clock.advance(2)
-    assert [str(operation.result()[0]) for operation in (timed, forced)] == [
+    await purgatory.aclose()
+    assert [str(operation.result()[0]) for operation in (timed, forced, endless, left)] == [
         "it was not done within 2 s",
         "it was still pending when the operation ended",
+        "it was still pending when the operation ended",
+        "it was still pending when the purgatory closed",
     ]
+    async with SystemTimer(clock=clock) as timer:
+        operation = Purgatory[Any]("shared", timer=timer).when_all(futures(1), 4)
+    assert str(operation.result()[0]) == "it was still pending when the timer closed"
 
 
 async def test_the_deadline_can_be_moved(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
