@@ -247,6 +247,7 @@ class ObserverNotifier:
     def _attach(self, observer: object) -> None:
         buffer = observer if isinstance(observer, RecordBuffer) else getattr(observer, "record_buffer", None)
         if isinstance(buffer, RecordBuffer):
+            refuse_coroutine_function(f"{type_name(buffer)}.flush", buffer.flush)
             self._buffers.append((observer, buffer))
             return
         found = 0

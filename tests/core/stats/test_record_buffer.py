@@ -172,3 +172,18 @@ async def test_the_kind_of_a_wait_is_in_its_row(clock: VirtualClock) -> None:
     given, default = buffer.values[2::8]
     assert given == "GET /orders/{id}"
     assert default.__name__ == "wait_until"
+
+
+def test_flush_must_not_be_a_coroutine_function() -> None:
+    """It is called, not awaited, as the methods of every observer are."""
+
+    class Buffer(RecordBuffer):
+        async def flush(self) -> None:  # type: ignore[override]
+            """It would never run."""
+
+    class Owner:
+        record_buffer = Buffer()
+
+    for observer in (Buffer(), Owner()):
+        with pytest.raises(TypeError, match=r"^Buffer\.flush must be a plain function, got the coroutine function"):
+            make_purgatory(ManualClock(), observers=[observer])
