@@ -166,12 +166,12 @@ class Reaper:
         timer = self._timer
         timer._guard.validate()
         while True:
+            if timer.closed:
+                raise PurgatoryClosed("the timer is closed")
             now_ms = timer.clock.now_ms()
             work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
             if work_ms <= now_ms or (until_ms is not None and now_ms >= until_ms):
                 return
-            if timer.closed:
-                raise PurgatoryClosed("the timer is closed")
             sleeper = self.bind().create_future()
             self._sleepers.append(sleeper)
             self._set_wake_up(None if work_ms == FAR_MS else work_ms)

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from purgatory import SystemTimer
+import pytest
+
+from purgatory import PurgatoryClosed, SystemTimer
 from purgatory.testing import VirtualClock
 from tests.helpers import Task
 
@@ -101,3 +103,12 @@ async def test_advance_clock_starts_no_reaper(clock: VirtualClock) -> None:
     await clock.advance(0.005)
     assert await call == 1
     assert not timer.running
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, 1, None])
+async def test_a_closed_timer_is_refused(clock: VirtualClock, timeout: float | None) -> None:
+    """Even if there is no time to wait, and on every clock."""
+    for timer in (SystemTimer(clock=clock), SystemTimer()):
+        await timer.aclose()
+        with pytest.raises(PurgatoryClosed, match=r"^the timer is closed$"):
+            await timer.advance_clock(timeout)

@@ -47,7 +47,7 @@ async def test_closing_a_shared_timer_answers_the_tasks_with_a_deadline(clock: V
     """The error does not say that the time was up."""
     timer = SystemTimer(clock=clock)
     marks = ThresholdPurgatory("marks", timer=timer)
-    (task,) = await waiting(marks, ("log", 5, 30))
+    (task,) = await wait_in_tasks(marks, ("log", 5, 30))
     await timer.aclose()
     with pytest.raises(TimeoutError, match=r"^'log' did not reach 5 before the timer closed$"):
         await task
