@@ -553,6 +553,21 @@ async def test_a_block_that_ends_after_its_timer_leaves_no_alarm(clock: VirtualC
     assert clock.next_alarm_ms is None
 
 
+async def test_without_time_a_block_is_cancelled_at_its_first_await() -> None:
+    """As with ``asyncio.timeout``: the deadline is the exact time at which the block is entered, or before."""
+    async with SystemTimer() as timer:
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                async with timer.timeout(0):
+                    await asyncio.sleep(0)
+            with pytest.raises(TimeoutError):
+                async with timer.timeout(3600) as timeout:
+                    timeout.reschedule(timer.time())
+                    await asyncio.sleep(0)
+            async with timer.timeout(3600):
+                await asyncio.sleep(0)
+
+
 async def test_a_clock_that_rings_early_ends_no_block() -> None:
     """After its timer has closed, a block reads the clock at each wake-up, so an early alarm does not end it."""
     clock = Hasty(1000.0)

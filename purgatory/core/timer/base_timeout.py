@@ -29,7 +29,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from purgatory.errors import PurgatoryClosed
 
-from .base_timer import BaseTimer, now
+from .base_timer import BaseTimer, has_passed, now
 from .event_loop import event_loop
 from .task import TimerTask, set_up, unlink
 from .units import time_ms, validated_time
@@ -179,7 +179,7 @@ def _schedule(timeout: BaseTimeout, when: float) -> bool:
     timer = timeout._timer
     passed_ms: i64 = now(timer)
     when_ms: i64 = time_ms(when)
-    if when_ms <= passed_ms:
+    if when_ms <= passed_ms or (when_ms == passed_ms + 1 and has_passed(timer, when)):
         unlink(timeout)
         return True
     if timer.closed:
