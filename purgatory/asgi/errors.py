@@ -263,6 +263,8 @@ _ANSWERED: Final = (
     RelayLost,
     PurgatoryFull,
 )  # if there are several, the first one counts
+_REPLACING: Final = (OSError, *_ANSWERED)
+_DISCONNECTS: Final = ("ClientDisconnect", "RequestAborted")  # of Starlette and Django
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -274,13 +276,19 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
-    """Return whether the exception is one of the causes, or was raised while one of them was being handled."""
+    """Return whether the exception is one of the causes, or stands for one of them.
+
+    An exception stands for another one if it was raised from it, or if it was raised while the other one was being
+    handled and says that the client has disconnected or that the request could not wait.  Any other exception that was
+    raised while a disconnect was being handled is a bug in the code that handled it.
+    """
     for leaf in _leaves(error):
         cause: BaseException | None = leaf
         for _ in range(_LONGEST_CHAIN):
             if cause is None or cause in causes:
                 break
-            cause = cause.__cause__ or cause.__context__
+            stands_for_context = isinstance(cause, _REPLACING) or type(cause).__name__ in _DISCONNECTS
+            cause = cause.__cause__ or (cause.__context__ if stands_for_context else None)
         if cause not in causes:
             return False
     return True

@@ -216,6 +216,48 @@ async def test_an_error_beside_a_client_that_is_gone_is_raised() -> None:
         await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
 
 
+class ClientDisconnect(Exception):
+    """Named as Starlette's."""
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(Boom(), True), (RuntimeError("a bug"), True), (ClientDisconnect(), False), (FULL, False), (OSError(), False)],
+)
+async def test_an_error_while_a_client_that_is_gone_is_handled(gone: Exception, error: Exception, raised: bool) -> None:
+    """A framework may raise its own error for a disconnect.  Any other error is a bug in the application's cleanup, and
+    is raised.
+    """
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        except OSError:
+            raise error  # noqa: B904 - the error has the OSError as its context
+
+    async def send(_: Message) -> None:
+        raise gone
+
+    with pytest.raises(type(error)) if raised else contextlib.nullcontext():
+        await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
+
+
+async def test_an_error_that_states_a_disconnect_as_its_cause_ends_quietly() -> None:
+    """``raise ... from`` translates the disconnect into an error of the application."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        except OSError as error:
+            raise Boom from error
+
+    async def send(_: Message) -> None:
+        raise GONE[0]
+
+    await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
+
+
 async def test_another_runtime_error_of_send_is_raised() -> None:
     """A server raises RuntimeError for messages in a wrong order, too."""
 
