@@ -38,8 +38,9 @@ def purgatory_lifespan(
 
     A server that receives SIGTERM or SIGINT waits for its open requests before it notifies the application.  Therefore,
     at startup, each signal handler is replaced by one that closes the purgatories and then calls the original handler:
-    every parked request is answered while the server is still serving.  From then on, requests that would have to wait
-    get :class:`PurgatoryClosed`.  The original handlers are restored at shutdown.  If a worker stops without a signal
+    every parked request is answered while the server is still serving.  From then on, a request that waits with a
+    timeout above 0 gets :class:`PurgatoryClosed`, even if its condition holds.  The original handlers are restored at
+    shutdown.  If a worker stops without a signal
     because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, the purgatories
     close when the worker begins to stop.
 
