@@ -2,11 +2,12 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from purgatory.texts import safe_repr
+from purgatory.texts import class_name, safe_repr, type_name
 
 _NO_HOST: Final = re.compile(r"[\s,]")
 
@@ -14,10 +15,18 @@ __all__ = ["described", "secrets_of_url", "validate_url", "without_secrets"]
 
 
 def described(value: object) -> str:
-    """Describe the value for an error message; name only its class if the value may contain an address."""
-    if isinstance(value, (str, bytes, bytearray, Mapping, Iterable)):
-        return f"a value of type {type(value).__name__}"
-    return safe_repr(value)
+    """Describe the value for an error message: a number or None as it is, a class or function by its name, and any
+    other value by its class alone.
+
+    The ``repr`` of a client, a pool, a settings object, or a URL object may contain a password.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return safe_repr(value)
+    if isinstance(value, type):
+        return f"the class {class_name(value)}"
+    if isinstance(value, FunctionType):
+        return f"the function {value.__qualname__}"
+    return f"a value of type {type_name(value)}"
 
 
 def validate_url(url: str, example: str, schemes: Sequence[str], *, needs_host: bool) -> None:

@@ -58,7 +58,7 @@ class NatsTransport:
             if not isinstance(one, str):
                 raise TypeError(f"url must be a str or a list of them, got a list with {described(one)}")
         if not isinstance(subject, str):
-            raise TypeError(f"subject must be a str, got {subject!r}")
+            raise TypeError(f"subject must be a str, got {described(subject)}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
             raise ValueError(f"subject must not be empty and have no wildcards or blanks, got {subject!r}")
         if "" in subject.split("."):

@@ -5,7 +5,8 @@ from typing import Any
 
 from purgatory.core.watch.validation import validate_iterable
 
-from .codec import encode_everything, encode_keys, validate_key, validate_value
+from .addresses import described
+from .codec import encode_everything, encode_keys, is_key, validate_key, validate_value
 from .pending import PendingKeys
 
 __all__ = ["entries_of", "payloads_of"]
@@ -13,6 +14,9 @@ __all__ = ["entries_of", "payloads_of"]
 
 def entries_of(keys: Iterable[Hashable] | Mapping[Any, float | None]) -> dict[Hashable, float | None]:
     """Return each key with its value or None.  Raises TypeError or ValueError if a key or value cannot be relayed."""
+    given: object = keys
+    if not isinstance(given, Iterable) and given is not None and not is_key(given):  # perhaps the connection
+        raise TypeError(f"keys must be an iterable of keys, got {described(keys)}")
     validate_iterable(keys)
     entries: dict[Hashable, float | None] = {}
     for key, value in keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys):

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from purgatory.core.timer.units import to_seconds
 from purgatory.errors import PurgatoryClosed
+from purgatory.texts import type_name
 
 from .addresses import described
 from .notices import entries_of, payloads_of
@@ -143,7 +144,7 @@ class Notifier:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "new" if self._runner is None else "used"
-        return f"<Notifier {state} through {self._transport!r}>"
+        return f"<Notifier {state} through {type_name(self._transport)}>"
 
     # Inside
 

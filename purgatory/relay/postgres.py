@@ -59,7 +59,7 @@ class PostgresTransport:
             raise TypeError(f"dsn must be a str, got {described(dsn)}")
         self._secrets = [dsn, *_secrets_of(dsn)]
         if not isinstance(channel, str):
-            raise TypeError(f"channel must be a str, got {channel!r}")
+            raise TypeError(f"channel must be a str, got {described(channel)}")
         if not 0 < len(channel.encode()) < 64 or "\0" in channel:
             raise ValueError(f"channel must have 1 to 63 bytes and no NUL, got {channel!r}")
         self._dsn = dsn

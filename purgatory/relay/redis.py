@@ -58,7 +58,7 @@ class RedisTransport:
         validate_url(url, "redis://user:password@host:6379/0", ("redis", "rediss", "unix"), needs_host=False)
         self._secrets = secrets_of_url(url)
         if not isinstance(channel, str):
-            raise TypeError(f"channel must be a str, got {channel!r}")
+            raise TypeError(f"channel must be a str, got {described(channel)}")
         if not channel:
             raise ValueError("channel must not be empty")
         self._url = url

@@ -463,7 +463,7 @@ class Refresher:
         assert self._refresh is not None
         reading: Any = self._refresh(keys)
         if not inspect.isawaitable(reading):
-            raise TypeError(f"refresh must be 'async def', or return an awaitable, got {safe_repr(self._refresh)}")
+            raise TypeError(f"refresh must be 'async def', or return an awaitable, got {described(self._refresh)}")
         found = await reading
         if found is not None and not isinstance(found, Mapping):
             raise TypeError(f"refresh must return a mapping of keys to values, or None, got {described(found)}")

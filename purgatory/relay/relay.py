@@ -131,13 +131,13 @@ class Relay(Generic[K, V]):
         if not isinstance(transport, Transport):
             raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
         if refresh is not None and not callable(refresh):
-            raise TypeError(f"refresh must be an async function or None, got {refresh!r}")
+            raise TypeError(f"refresh must be an async function or None, got {described(refresh)}")
         if type(max_keys) is not int or max_keys < 1:
             raise ValueError(f"max_keys must be an int of at least 1, got {max_keys!r}")
         if on_lost not in ("wait", "fail"):
             raise ValueError(f"on_lost must be 'wait' or 'fail', got {on_lost!r}")
         if clock is not None and not isinstance(clock, Clock):
-            raise TypeError(f"clock must be a purgatory.types.Clock, got {clock!r}")
+            raise TypeError(f"clock must be a purgatory.types.Clock, got {described(clock)}")
         self._heartbeat_ms = seconds_ms(heartbeat, "heartbeat")
         self._resync_ms = seconds_ms(resync_every, "resync_every")
         self._purgatory = room
@@ -598,8 +598,8 @@ class Relay(Generic[K, V]):
                 await transport.publish_in(connection, payload)
         elif not after_commit(connection, partial(self._check_later, entries)):
             raise TypeError(
-                f"check_in needs a transport with transactions, got {transport!r}, or an AsyncSession of SQLAlchemy,"
-                f" got {described(connection)}: commit, and then call check"
+                f"check_in needs a transport with transactions, got {described(transport)}, or an AsyncSession of"
+                f" SQLAlchemy, got {described(connection)}: commit, and then call check"
             )
 
     def _check_later(self, entries: Mapping[Hashable, float | None]) -> None:

@@ -45,6 +45,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from .addresses import described
 from .codec import encode_everything
 from .transport import Received, Subscribed
 
@@ -100,7 +101,7 @@ class UnixTransport:
             )
         path: object = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
         if not isinstance(path, str):
-            raise TypeError(f"directory must be a str or a path, got {directory!r}")
+            raise TypeError(f"directory must be a str or a path, got {described(directory)}")
         if not path or "\0" in path:
             raise ValueError(f"directory must be a path, got {directory!r}")
         self._directory = os.path.abspath(path)

@@ -4,18 +4,37 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from purgatory import Purgatory
-from purgatory.relay import NatsTransport, PostgresTransport, RedisTransport, Relay, RelayLost, Transport
-from purgatory.relay.addresses import without_secrets
+from purgatory.relay import (
+    MemoryTransport,
+    NatsTransport,
+    Notifier,
+    PostgresTransport,
+    RedisTransport,
+    Relay,
+    RelayLost,
+    Transport,
+    UnixTransport,
+)
+from purgatory.relay.addresses import described, without_secrets
 from purgatory.testing import VirtualClock
 from tests.parts import missing
 from tests.relay.engines import Engine, NatsServer, PostgresServer, RedisServer
 
 pytestmark = pytest.mark.timeout(60)
+
+
+class _Client:
+    """A client, pool, or URL object whose ``repr`` contains the password, as in redis-py 7.0 and pydantic."""
+
+    def __repr__(self) -> str:
+        return "<Client(host=h, password=secret)>"
+
 
 _MISTYPED: dict[str, Callable[[], Any]] = {
     "the URL of SQLAlchemy": lambda: PostgresTransport("postgresql+psycopg://app:secret@db/app"),
@@ -39,8 +58,24 @@ _MISTYPED: dict[str, Callable[[], Any]] = {
     "a slash in the second URL": lambda: NatsTransport(["nats://h", "nats://me:secret/x@h"]),
     "a tuple of URLs": lambda: NatsTransport(("nats://me:secret@h",)),  # type: ignore[arg-type]
     "bytes in a list of URLs": lambda: NatsTransport([b"nats://me:secret@h"]),  # type: ignore[list-item]
-    "a URL as the transport": lambda: Relay(Purgatory[Any]("test"), "redis://:secret@h"),  # type: ignore[call-overload, arg-type]
-    "a URL as the purgatory": lambda: Relay("redis://:secret@h", RedisTransport("redis://h")),  # type: ignore[call-overload, arg-type]
+    "a URL as the transport": lambda: Relay(Purgatory[Any]("test"), "redis://:secret@h"),  # type: ignore[arg-type]
+    "a URL object": lambda: RedisTransport(_Client()),  # type: ignore[arg-type]
+    "a URL object as a DSN": lambda: PostgresTransport(_Client()),  # type: ignore[arg-type]
+    "a URL object for NATS": lambda: NatsTransport(_Client()),  # type: ignore[arg-type]
+    "a list of URL objects": lambda: NatsTransport([_Client()]),  # type: ignore[list-item]
+    "a client as a channel of Redis": lambda: RedisTransport("redis://h", channel=_Client()),  # type: ignore[arg-type]
+    "a client as a channel of Postgres": lambda: PostgresTransport("host=h", channel=_Client()),  # type: ignore[arg-type]
+    "a client as a subject": lambda: NatsTransport("nats://h", subject=_Client()),  # type: ignore[arg-type]
+    "a client as a directory": lambda: UnixTransport(_Client()),  # type: ignore[arg-type]
+    "a client as the transport": lambda: Relay(Purgatory[Any]("test"), _Client()),  # type: ignore[arg-type]
+    "a client as the purgatory": lambda: Relay(_Client(), RedisTransport("redis://h")),  # type: ignore[arg-type]
+    "a client as refresh": lambda: Relay(Purgatory[Any]("test"), MemoryTransport(), refresh=_Client()),  # type: ignore[arg-type]
+    "a client as a clock": lambda: Relay(Purgatory[Any]("test"), MemoryTransport(), clock=_Client()),  # type: ignore[arg-type]
+    "a client as the transport of a notifier": lambda: Notifier(_Client()),  # type: ignore[arg-type]
+    "a client as the connection": lambda: Notifier(PostgresTransport("host=h")).check_in(_Client(), ["a"]),
+    "a client as the connection of Redis": lambda: Notifier(RedisTransport("redis://h")).check_in(_Client(), ["a"]),
+    "a client as the keys": lambda: Notifier(MemoryTransport()).check_in(["a"], _Client()),  # type: ignore[arg-type]
+    "a URL as the purgatory": lambda: Relay("redis://:secret@h", RedisTransport("redis://h")),  # type: ignore[arg-type]
 }
 
 
@@ -56,6 +91,49 @@ def test_a_mistyped_address_is_refused_at_once_and_not_repeated(make: Callable[[
         assert error.__suppress_context__ or error.__context__ is None
         error = error.__cause__
     assert "secret" not in "".join(traceback.format_exception_only(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None"),
+        (3, "3"),
+        (_Client(), "a value of type _Client"),
+        (_Client, "the class _Client"),
+        (partial(print, "secret"), "a value of type partial"),
+        (missing, "the function missing"),
+    ],
+)
+def test_what_an_error_says_about_a_value(value: object, text: str) -> None:
+    """A number is shown, a class and a function are named, and of anything else only the class is named."""
+    assert described(value) == text
+
+
+async def test_an_object_that_shows_its_password() -> None:
+    """A transport and a connection that a relay refuses for a transaction are named by their classes alone."""
+
+    class Own:
+        max_payload = 1000
+
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            raise ConnectionRefusedError
+
+        async def publish(self, payload: str) -> None: ...
+
+        async def aclose(self) -> None: ...
+
+        def __repr__(self) -> str:
+            return "Own(secret)"
+
+    assert repr(Notifier(Own())) == "<Notifier new through Own>"
+    async with Purgatory[Any]("test") as room, Relay(room, Own()) as relay:
+        with pytest.raises(TypeError, match=r"got a value of type Own, .* got a value of type _Client: commit"):
+            await relay.check_in(_Client(), ["a"])
+        with pytest.raises(TypeError, match="keys must be an iterable of keys, got a value of type _Client"):
+            await relay.check_in(["a"], _Client())  # type: ignore[arg-type]
+    async with Purgatory[Any]("test") as room, Relay(room, PostgresTransport("host=127.0.0.1 port=1")) as relay:
+        with pytest.raises(TypeError, match="got a value of type _Client"):
+            await relay.check_in(_Client(), ["a"])
 
 
 @pytest.mark.parametrize(

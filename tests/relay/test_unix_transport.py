@@ -656,7 +656,7 @@ def test_bad_arguments() -> None:
     """The error states the expected and the passed value."""
     for argument, kind, message in [
         (3, TypeError, "directory must be a str or a path, got 3"),
-        (b"/tmp", TypeError, "directory must be a str or a path, got b'/tmp'"),
+        (b"/tmp", TypeError, "directory must be a str or a path, got a value of type bytes"),
         ("", ValueError, "directory must be a path, got ''"),
         ("a\0b", ValueError, "directory must be a path, got 'a\\x00b'"),
     ]:
