@@ -10,9 +10,11 @@ change at the next resync (``resync_every``).
 import asyncio
 import contextlib
 import inspect
+import os
 import re
 import ssl
-from collections.abc import Callable
+from collections import UserString
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -35,6 +37,8 @@ _OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"se
 # Without an echo of the relay's own messages, none of its pings would return.
 _RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
 _WITHOUT_SCHEME: Final = re.compile(r"@|:[0-9]+$")  # host:port, or user:password@host
+_SECRET: Final = ("password", "token", "nkeys_seed_str")
+_SEED_OR_JWT: Final = re.compile(r"S[UAONCX][A-Z2-7]{30,}|eyJ[\w-]+\.")  # in an nkey's or a user's credentials
 _CLOSE_TIMEOUT: Final = 0.2  # seconds allowed for closing a failed client
 _MOST_FLUSHES: Final = 8  # after this many flushes, the connection counts as lost
 _MOST_UNREAD: Final = 8 * 1024 * 1024  # bytes that nats-py may buffer for this process
@@ -47,7 +51,9 @@ class NatsTransport:
     them; raises ValueError if a URL is invalid or contains a password that is not percent-encoded.  ``subject``: the
     subject, without wildcards.  ``options``: further arguments for :meth:`nats.aio.client.Client.connect`, such as
     ``user_credentials`` or ``tls``, except ``error_cb``, ``closed_cb``, ``no_echo``, and the arguments for
-    reconnecting.
+    reconnecting.  ``nkeys_seed`` and ``user_credentials`` are paths of files: ValueError is raised if one of them is
+    the text of such a file.  Pass a seed as ``nkeys_seed_str``, and the text of credentials as nats-py's
+    ``RawCredentials``.
     """
 
     def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:
@@ -69,9 +75,10 @@ class NatsTransport:
                 raise TypeError(f"options must be other than those that the transport sets itself, got {name!r}")
             if name not in _OPTIONS:
                 raise TypeError(f"options must be arguments of nats.aio.client.Client.connect, got {name!r}")
+        _validate_files(options)
         self._url = url
         self._secrets = [text for one in urls if "@" in one for text in _secrets_of(one)]
-        self._secrets += [str(options[name]) for name in ("password", "token") if isinstance(options.get(name), str)]
+        self._secrets += _secrets_in(options)
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
@@ -241,6 +248,30 @@ def _validate_urls(urls: list[str]) -> None:
         schemes.add(full.startswith("ws"))
     if len(schemes) > 1:
         raise ValueError("url must be a list with WebSockets for all servers or for none")
+
+
+def _validate_files(options: Mapping[str, Any]) -> None:
+    """Raise ValueError if an option that names a file contains the text of the file.
+
+    nats-py would fail to open such a file, and the system's error repeats the name.
+    """
+    for name, instead in (("nkeys_seed", "a seed is nkeys_seed_str"), ("user_credentials", "a text is RawCredentials")):
+        given = options.get(name)
+        for value in given if isinstance(given, tuple) else (given,):
+            path = os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else ""
+            if "\n" in path or "\r" in path or _SEED_OR_JWT.search(path):
+                raise ValueError(
+                    f"{name} must be the path of a file, got one that looks like the text of the file ({instead} of"
+                    " nats-py); it is not repeated here, because it may contain a secret"
+                )
+
+
+def _secrets_in(options: Mapping[str, Any]) -> list[str]:
+    """Return the strings in the options of nats-py that must not appear in a message."""
+    texts = [str(options[name]) for name in _SECRET if isinstance(options.get(name), (str, UserString))]
+    if isinstance(credentials := options.get("user_credentials"), UserString):
+        texts += [line for line in str(credentials).splitlines() if not line.startswith("-----")]
+    return [part for text in texts for part in (text, text.strip())]
 
 
 def _secrets_of(url: str) -> list[str]:

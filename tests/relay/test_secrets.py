@@ -5,9 +5,11 @@ import logging
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.client import RawCredentials
 
 from purgatory import Purgatory
 from purgatory.relay import (
@@ -134,6 +136,79 @@ async def test_an_object_that_shows_its_password() -> None:
     async with Purgatory[Any]("test") as room, Relay(room, PostgresTransport("host=127.0.0.1 port=1")) as relay:
         with pytest.raises(TypeError, match="got a value of type _Client"):
             await relay.check_in(_Client(), ["a"])
+
+
+_SEED = "SUAMK2FG4MI6UE3ACF3FK3OIQBCEIEZV7NSWFFEW63UXMRLFM2XLAXK4GY"
+_CREDENTIALS = f"""-----BEGIN NATS USER JWT-----
+eyJ0eXAiOiJqd3QifQ.eyJqdGk
+------END NATS USER JWT------
+
+-----BEGIN USER NKEY SEED-----
+{_SEED}
+------END USER NKEY SEED------
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nkeys_seed", _SEED),
+        ("nkeys_seed", _SEED[:-3]),
+        ("nkeys_seed", f'"{_SEED}"'),
+        ("nkeys_seed", _SEED.encode()),
+        ("nkeys_seed", Path(_SEED)),
+        ("nkeys_seed", "/etc/nats\nseed"),
+        ("user_credentials", _SEED),
+        ("user_credentials", _CREDENTIALS),
+        ("user_credentials", _CREDENTIALS.partition("\n")[2]),
+        ("user_credentials", "eyJ0eXAiOiJqd3QifQ.eyJqdGk.AAAA"),
+        ("user_credentials", ("/etc/nats.jwt", _SEED)),
+        ("user_credentials", (_CREDENTIALS, "/etc/nats.seed")),
+    ],
+)
+def test_a_seed_in_place_of_a_file_is_refused_at_once_and_not_repeated(name: str, value: Any) -> None:
+    """An option of NATS that names a file does not accept the text of the file, which the system's error would show."""
+    with pytest.raises(ValueError, match=rf"^{name} must be the path of a file, ") as refused:
+        NatsTransport("nats://h", **{name: value})
+    assert "it is not repeated here" in str(refused.value)
+    assert not any(part in str(refused.value) for part in (_SEED[:20], "eyJ", "\n"))
+    assert refused.value.__context__ is None
+
+
+def test_credentials_of_nats_as_their_options_expect_them() -> None:
+    """Paths, a seed as nkeys_seed_str, and credentials as RawCredentials are accepted."""
+    NatsTransport("nats://h", nkeys_seed="/etc/SEEDS/nats.seed")
+    NatsTransport("nats://h", user_credentials=Path("/etc/nats.creds"))
+    NatsTransport("nats://h", user_credentials=("/etc/nats.jwt", "/etc/nats.seed"))
+    NatsTransport("nats://h", user_credentials=RawCredentials(_CREDENTIALS))
+    NatsTransport("nats://h", nkeys_seed_str=_SEED + "\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nkeys_seed_str": _SEED},
+        {"nkeys_seed_str": f" {_SEED}\n"},
+        {"user_credentials": RawCredentials(_CREDENTIALS)},
+        {"token": "eyJ0oken"},
+        {"password": "eyJassword"},
+    ],
+)
+async def test_an_error_of_nats_with_its_credentials(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of the credentials is in the error of a connection, whatever nats-py writes."""
+
+    async def connect(self: object, *_: object, **given: Any) -> None:
+        raise OSError(f"cannot use {' '.join(str(given[name]) for name in options)}")
+
+    monkeypatch.setattr("nats.aio.client.Client.connect", connect)
+    transport = NatsTransport("nats://h", **options)
+    text = ""
+    for work in (transport.publish("a"), transport.listen(lambda: None, lambda _: None)):
+        with pytest.raises(ConnectionError) as refused:
+            await work
+        text += str(refused.value)
+    lines = [line.strip() for value in options.values() for line in str(value).splitlines()]
+    assert not any(line in text for line in lines if line and not line.startswith("-----"))
 
 
 @pytest.mark.parametrize(
