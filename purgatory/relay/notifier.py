@@ -62,7 +62,9 @@ class Notifier:
     def _begin(self, transport: Transport) -> None:
         """Start without a connection, initially and in a forked process."""
         self._transport = copy.copy(transport)
-        self._lock = threading.Lock()
+        # A signal handler may call a method while its own thread is in another one, so the lock is reentrant.
+        self._lock = threading.RLock()
+        self._is_publishing = False
         self._runner: asyncio.Runner | None = None
         self._has_published = False
 
@@ -112,23 +114,28 @@ class Notifier:
         """Close the connection.
 
         The method is idempotent.  It may be called while an event loop is running; the call then blocks the loop for a
-        moment.
+        moment.  It may be called in a signal handler; if the handler has interrupted a call of the notifier, that call
+        closes the connection when it ends.
         """
         with self._lock:
             self._closed = True
-            runner, self._runner = self._runner, None
-            if runner is None:
-                return
-            if _is_loop_running():  # a thread can run only one loop at a time
-                thread = threading.Thread(target=self._end, args=(runner,), name="purgatory-notifier-close")
-                thread.start()
-                thread.join()
-            else:
-                self._end(runner)
+            if not self._is_publishing:
+                self._close_runner()
+
+    def _close_runner(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        if _is_loop_running():  # a thread can run only one loop at a time
+            thread = threading.Thread(target=self._end, args=(runner,), name="purgatory-notifier-close")
+            thread.start()
+            thread.join()
+        else:
+            self._end(runner)
 
     def _end(self, runner: asyncio.Runner) -> None:
         try:
-            runner.run(_at_most(self._transport.aclose(), self._timeout))
+            runner.run(_close(self._transport, self._timeout))
         except Exception as error:
             _LOGGER.warning("the transport of a notifier was not closed: %s", error)
         finally:
@@ -166,8 +173,19 @@ class Notifier:
         if not self._lock.acquire(timeout=self._timeout):
             raise TimeoutError(f"other threads have used the notifier for {self._timeout:g} s")
         try:
+            if self._is_publishing:
+                raise RuntimeError(
+                    "check was called in a call of the notifier that this signal handler has interrupted"
+                )
             if self._closed:
                 raise PurgatoryClosed("the notifier is closed")
+            self._publish_all(payloads, until)
+        finally:
+            self._lock.release()
+
+    def _publish_all(self, payloads: list[str], until: float) -> None:
+        self._is_publishing = True
+        try:
             for payload in payloads:
                 may_be_stale = self._has_published
                 try:
@@ -179,7 +197,9 @@ class Notifier:
                         raise
                     self._publish_one(payload, until)
         finally:
-            self._lock.release()
+            self._is_publishing = False
+            if self._closed:  # by a signal handler, in the meantime
+                self._close_runner()
 
     def _publish_one(self, payload: str, until: float) -> None:
         self._has_published = False  # after a call that raised, a transport opens a new connection
@@ -220,6 +240,16 @@ async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool
     finally:
         task.cancel()
     return True
+
+
+async def _close(transport: Transport, seconds: float) -> None:
+    """Cancel the tasks of a call that a signal handler has ended, and close the transport."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_CANCEL_S)
+    await _at_most(transport.aclose(), seconds)
 
 
 def _private_loop() -> asyncio.AbstractEventLoop:

@@ -1,10 +1,12 @@
 """The notifier on real engines: without an event loop, in threads, and in processes that are forked."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -262,8 +264,12 @@ async def test_it_can_be_closed_in_a_running_loop() -> None:
 def test_a_notifier_that_others_use_for_too_long() -> None:
     """A thread that cannot have its turn within the timeout gets TimeoutError."""
     notifier = Notifier(MemoryTransport(), timeout=0.05)
-    with notifier._lock, pytest.raises(TimeoutError, match=r"other threads have used the notifier for 0\.05 s"):
-        notifier.check("a")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        notifier._lock,
+        pytest.raises(TimeoutError, match=r"other threads have used the notifier for 0\.05 s"),
+    ):
+        pool.submit(notifier.check, "a").result()
     notifier.close()
 
 
@@ -311,6 +317,97 @@ def test_an_interrupt() -> None:
             signal.signal(signal.SIGINT, previous)
         notifier._transport.hangs = False  # type: ignore[attr-defined]
         notifier.check("a")
+
+
+class Signalled(MemoryTransport):
+    """A transport during whose ``publish`` the process receives SIGTERM."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        super().__init__()
+        self.published: list[str] = []
+        self.closed = 0
+        self._hangs = hangs
+        self._sending: asyncio.Lock | None = None  # created in the loop of the notifier
+
+    async def publish(self, payload: str) -> None:
+        self._sending = self._sending or asyncio.Lock()
+        async with self._sending:
+            signal.raise_signal(signal.SIGTERM)
+            await (asyncio.get_running_loop().create_future() if self._hangs else asyncio.sleep(0))
+            self.published.append(payload)
+
+    async def aclose(self) -> None:
+        async with self._sending or asyncio.Lock():
+            self.closed += 1
+
+    def __copy__(self) -> "Signalled":
+        return self
+
+
+@contextlib.contextmanager
+def on_sigterm(handler: Callable[[], object]) -> Iterator[None]:
+    """Call the function when this process receives SIGTERM."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: handler())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@pytest.mark.timeout(20)
+def test_closing_in_a_signal_handler() -> None:
+    """``close`` in a handler that interrupts ``check`` returns; the check ends, and closes the transport."""
+    transport = Signalled()
+    notifier = Notifier(transport)
+    with on_sigterm(notifier.close):
+        notifier.check("a")
+    assert (len(transport.published), transport.closed) == (1, 1)
+    assert repr(notifier).startswith("<Notifier closed through ")
+    assert notifier._runner is None
+    with pytest.raises(PurgatoryClosed):
+        notifier.check("b")
+    notifier.close()
+    assert transport.closed == 1
+    gc.collect()  # a coroutine or a loop that was left warns
+
+
+@pytest.mark.timeout(20)
+def test_a_signal_handler_that_closes_and_exits() -> None:
+    """SystemExit ends the check at once, also if the engine does not answer, and the transport is closed."""
+    transport = Signalled(hangs=True)
+    notifier = Notifier(transport, timeout=60.0)
+
+    def leave() -> None:
+        notifier.close()
+        sys.exit(3)
+
+    with on_sigterm(leave), pytest.raises(SystemExit):
+        notifier.check("a")
+    assert (transport.published, transport.closed) == ([], 1)
+    assert notifier._runner is None
+    gc.collect()
+
+
+@pytest.mark.timeout(20)
+def test_checking_in_a_signal_handler() -> None:
+    """``check`` in a handler that interrupts ``check`` raises, even between two runs of the notifier's loop."""
+    refused: list[RuntimeError] = []
+
+    def check() -> None:
+        try:
+            notifier.check("b")
+        except RuntimeError as error:
+            refused.append(error)
+
+    transport = Signalled()
+    with Notifier(transport) as notifier, on_sigterm(check):
+        notifier.check("a")
+        transport.publish = lambda _: signal.raise_signal(signal.SIGTERM)  # type: ignore[method-assign, assignment, return-value]
+        with pytest.raises(TypeError):  # publish has returned no coroutine
+            notifier.check("a")
+    assert len(transport.published) == 1
+    assert "an event loop runs in this thread" in str(refused[0])
+    assert "a call of the notifier that this signal handler has interrupted" in str(refused[1])
 
 
 def test_bad_arguments() -> None:
