@@ -140,7 +140,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     selection = selection_of(options)
     other = baseline_selection(options, selection)
     if options.out is not None:
-        check_out(options.out)
+        check_out(options.out, files=["compare.html"])
     from purgatory.pipeline.compare import write_comparison
     from purgatory.pipeline.report import compute
 

@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
         raise ValueError("timeout, max-parked, max-parked-per-key, or split must be set, got none of them")
     selection = selection_of(options)
     if options.out is not None:
-        check_out(options.out)
+        check_out(options.out, files=["estimate.html"])
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

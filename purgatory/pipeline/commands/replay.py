@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     check_settings(options.tick_ms, options.wheel_size, options.sample, options.piece_rows, options.lateness_ms)
     selection = selection_of(options)
     if options.out is not None:
-        check_out(options.out)
+        check_out(options.out, files=["replay.html"])
     with session_for_journal(options, console, python_works=True) as spark:
         found = what_if(
             spark,

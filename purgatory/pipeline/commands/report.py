@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     other = baseline_selection(options, selection)
     if options.compare is None and (options.baseline_since is not None or options.baseline_until is not None):
         raise ValueError("compare must be a journal if baseline-since or baseline-until is set, got nothing")
-    check_out(options.out)
+    check_out(options.out, files=["index.html"] if options.compare is None else ["index.html", "compare.html"])
     from purgatory.pipeline.report import compute, write_report
 
     others = [] if options.compare is None else [options.compare]

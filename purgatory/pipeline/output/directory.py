@@ -25,23 +25,42 @@ class BadOutput(PurgatoryError):
     """The results cannot be written to a path.  The message contains the path."""
 
 
-def check_out(location: Location, name: str = "out") -> None:
+def check_out(location: Location, name: str = "out", *, files: Iterable[str] = ()) -> None:
     """Raise BadOutput unless ``location`` is a writable directory or can be created.  Nothing is left behind.
 
-    A URI needs a session: see :func:`check_store`.
+    ``files``: names of files to be written, which must not be names of directories there.  A URI needs a session: see
+    :func:`check_store`.
     """
     out = local_path(location)
     if out is None:
         return
     try:
-        if out.exists() and not out.is_dir():
-            raise BadOutput(f"{name} must be a directory, got {out}, which is a file")
-        existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+        existing = next(path for path in (out, *out.absolute().parents) if path.exists() or path.is_symlink())
+        _check_directory(existing, out, name)
+        _check_files(out, files, name)
         with tempfile.NamedTemporaryFile(prefix=".probe-", dir=existing):
             pass
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise BadOutput(f"{name} must be a directory that can be written, got {out}: {reason}") from error
+
+
+def _check_directory(path: Path, out: Path, name: str) -> None:
+    """Raise BadOutput if the path, which is ``out`` or contains it, exists and is not a directory."""
+    if path.is_dir():
+        return
+    given = f"{out}, which" if path == out else f"{out}, within {path}, which"
+    if path.exists():
+        raise BadOutput(f"{name} must be a directory, got {given} is a file")
+    if path.is_symlink():
+        raise BadOutput(f"{name} must be a directory, got {given} is a link to {os.readlink(path)}, which is missing")
+
+
+def _check_files(out: Path, names: Iterable[str], name: str = "out") -> None:
+    """Raise BadOutput if one of the files to be written has the name of a directory in ``out``."""
+    for file in names:
+        if (out / file).is_dir():
+            raise BadOutput(f"{name} must have no directory with the name of a file to be written, got {out / file}")
 
 
 def check_apart(location: Location, inputs: Iterable[Location], name: str = "out", *, below: bool = False) -> None:
@@ -113,26 +132,37 @@ def write_files(location: Location, spark: "SparkSession | None" = None) -> Iter
 
 @contextmanager
 def replace_files(out: Path) -> Iterator[Path]:
-    """Yield an empty directory beside ``out``, and move its files into ``out`` at the end.
+    """Yield an empty directory, and move its files into ``out`` at the end.
 
-    If the block raises, ``out`` is unchanged.  Raises BadOutput if ``out`` is a file, or if a file cannot be written
-    (for example, because the disk is full).
+    The directory is hidden in ``out``, or beside it if ``out`` does not exist yet: ``out`` may be a mount point, and
+    its parent may be read-only.  If the block raises, ``out`` is unchanged.  Raises BadOutput if ``out`` is a file, or
+    if a file cannot be written (for example, because the disk is full).
     """
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.exists() and not out.is_dir():
-            raise BadOutput(f"out must be a directory, got {out}, which is a file")
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        _check_directory(out, out, "out")
+        if not out.exists():
+            out.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=out if out.exists() else out.parent))
     except OSError as error:
         raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
     try:
-        yield unfinished
-        out.mkdir(exist_ok=True)
-        for file in unfinished.iterdir():
-            file.replace(out / file.name)
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
+        try:
+            yield unfinished
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
+        _move_files(unfinished, out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _move_files(unfinished: Path, out: Path) -> None:
+    files = list(unfinished.iterdir())
+    _check_files(out, [file.name for file in files])
+    try:
+        out.mkdir(exist_ok=True)
+        for file in files:
+            file.replace(out / file.name)
+    except OSError as error:
+        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error

@@ -353,7 +353,7 @@ def test_a_place_for_the_results_must_be_a_directory_that_can_be_written(
     source.mkdir()
     for out, why in (
         (file, "which is a file"),
-        (file / "below", "Not a directory"),
+        (file / "below", f"within {file}, which is a file"),
         ("/proc/report", "must be a directory that can be written"),
         (tmp_path / ("x" * 300), "File name too long"),
     ):
