@@ -40,6 +40,7 @@ __all__ = [
     "prepare",
     "read_footer",
     "read_merge_note",
+    "start_of",
     "write_file",
 ]
 
@@ -56,6 +57,7 @@ ARROW_SCHEMA: Final = pa.schema(
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
+_START: Final = re.compile(r"-\d+-([0-9a-f]{11})\Z")  # 11 digits: from 2004 to 2527
 _LATEST_START_MS: Final = [0]  # the latest start time of the sources in this process
 _SOURCES: Final[set[str]] = set()  # the sources of this process and of the process from which it was forked
 _START_LOCK: Final = threading.Lock()
@@ -81,6 +83,12 @@ def new_source() -> str:
         source = f"{_host()}-{os.getpid()}-{start_ms:x}"
         _SOURCES.add(source)
     return source
+
+
+def start_of(source: str) -> int | None:
+    """Return the start time in the name of a run, in epoch milliseconds, or None if the name has no such time."""
+    start = _START.search(source)
+    return None if start is None else int(start[1], 16)
 
 
 def prepare(directory: Path) -> None:

@@ -4,13 +4,14 @@ import ctypes
 import os
 import pathlib
 import sys
+import time
 from typing import Any, NoReturn
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 
-from purgatory.journal.files import new_source, prepare
+from purgatory.journal.files import new_source, prepare, start_of
 
 ALIVE, DEAD, FOREIGN = 4_000_001, 4_000_002, 4_000_003
 
@@ -57,3 +58,14 @@ def test_on_windows_no_process_is_sent_a_signal(tmp_path: pathlib.Path, monkeypa
     monkeypatch.undo()
     assert sorted(tmp_path.iterdir()) == sorted([files[ALIVE], files[FOREIGN]])
     assert sorted(kernel.closed) == [ALIVE, ended]
+
+
+def test_the_name_of_a_run_has_its_start_time() -> None:
+    """A name of another form, as in journals that were made by other programs, has none."""
+    before_ms = time.time_ns() // 1_000_000
+    start_ms = start_of(new_source())
+    assert start_ms is not None
+    assert before_ms <= start_ms < before_ms + 60_000
+    assert start_of("my-host-7-18bcfe56800") == 0x18BCFE56800
+    for source in ("", "a", "host-7-a", "synthetic-3-0", "18bcfe56800", "h-18bcfe56800", "h-7-18bcfe56800-x"):
+        assert start_of(source) is None

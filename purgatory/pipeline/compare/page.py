@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
-from purgatory.pipeline.report.incident import deploys_of, figure, summary, timeline
+from purgatory.pipeline.report.incident import figure, summary, timeline
 from purgatory.pipeline.report.page import COLOURS, EXPIRING, duration_scale, label_shares
 
 if TYPE_CHECKING:
@@ -131,14 +131,12 @@ def lead(comparison: "Comparison") -> list[str]:
                 f" Here, a step lasts {seconds(report.step_ms / 1000)}; a longer part of the journal has longer steps."
             ),
         ]
-    deploys = deploys_of(report.tables["dropped"], report.step_ms)
-    return summary(comparison.times, report.steps, report.tables, deploys)
+    return summary(comparison.times, report.steps, report.tables, report.deploys)
 
 
 def when(comparison: "Comparison") -> list[str]:
     """Return the intervals that are worse, and new runs of servers, in chronological order."""
-    report = comparison.report
-    return timeline(comparison.times, deploys_of(report.tables["dropped"], report.step_ms))
+    return timeline(comparison.times, comparison.report.deploys)
 
 
 def about(report: Any) -> str:

@@ -16,7 +16,7 @@ from .aggregates import LEAST_OF_A_SHARE
 from .times import REFUSED, Names, Row, TimeSteps
 from .verdicts import LEAST_ABOVE, least_share
 
-__all__ = ["deploys_of", "figure", "interval", "name_of", "summary", "timeline"]
+__all__ = ["figure", "interval", "name_of", "summary", "timeline"]
 
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
 _MOST_NAMES: Final = 4
@@ -70,15 +70,6 @@ def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:
     if len(deploys) > _MOST_DEPLOYS:
         texts.append(f"and {len(deploys) - _MOST_DEPLOYS} more new runs of servers")
     return texts
-
-
-def deploys_of(sources: pa.Table, step_ms: int) -> list[datetime]:
-    """Return when new runs of servers began after the first run; runs that began in the same step share one time."""
-    begun = sorted(sources["first_at"].to_pylist())
-    steps: dict[int, datetime] = {}
-    for at in begun:
-        steps.setdefault(int(at.timestamp() * 1000) // step_ms, at)
-    return list(steps.values())[1:]
 
 
 def interval(row: Row) -> str:
@@ -224,7 +215,7 @@ def _keys(tables: dict[str, pa.Table], purgatory: str, outcome: str | None) -> l
 
 def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime) -> list[str]:
     if not deploys:
-        return ["No new run of a server began in this journal."]
+        return ["No new run of a server began in the reported time."]
     nearest = min(deploys, key=lambda at: max(since - at, at - until, timedelta(0)))
     which = "The nearest new run of a server" if len(deploys) > 1 else "A new run of a server"
     return [f"{which}, as with a deploy, began at {nearest:%H:%M:%S}, {_relative(nearest, since, until)}."]

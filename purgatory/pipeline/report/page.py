@@ -31,7 +31,7 @@ from purgatory.pipeline.output.figures import (
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 
 from .aggregates import BY_CLOSING, HOT_OUTCOMES
-from .incident import deploys_of, summary, timeline
+from .incident import summary, timeline
 from .times import find_own_times
 
 if TYPE_CHECKING:
@@ -120,13 +120,12 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
         notes.append(Note(f"{report.dropped:,} rows were dropped", [line]))
     if report.skipped:
         notes.append(Note(f"{len(report.skipped)} files were skipped", report.skipped))
-    deploys = deploys_of(tables["dropped"], report.step_ms)
     times = find_own_times(report.steps, _THRESHOLD)
-    lead = summary(times, report.steps, tables, deploys)
+    lead = summary(times, report.steps, tables, report.deploys)
     if lead:
         notes.insert(
             0,
-            Note("When, in the order of time, compared with the other steps", timeline(times, deploys)),
+            Note("When, in the order of time, compared with the other steps", timeline(times, report.deploys)),
         )
     else:
         lead = ["No step of time is worse than the other steps of the journal by more than chance."]
@@ -155,14 +154,17 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
 
 
 def report_plots(
-    tables: Mapping[str, pa.Table], bucket_ms: int, step_ms: int = 60_000, chosen: Sequence[str] = ()
+    tables: Mapping[str, pa.Table],
+    bucket_ms: int,
+    step_ms: int = 60_000,
+    chosen: Sequence[str] = (),
+    deploys: Sequence[datetime] = (),
 ) -> dict[str, Picture]:
     """Draw a picture of each table that has one.  The keys are file names, in reading order.
 
-    ``chosen``: see :func:`drawn_purgatories`.
+    ``chosen``: see :func:`drawn_purgatories`.  ``deploys``: when new runs of servers began.
     """
     names = drawn_purgatories(tables["outcomes"], chosen)
-    deploys = deploys_of(tables["dropped"], step_ms) if "dropped" in tables else []
     pictures: dict[str, tuple[str, Callable[[pa.Table], Picture]]] = {
         "outcomes": ("outcomes", _outcomes),
         "outcomes_over_time": ("over_time", lambda table: _outcomes_over_time(table, names, step_ms, deploys)),
@@ -304,7 +306,7 @@ def _occupancy(table: pa.Table, bucket_ms: int, deploys: Sequence[datetime] = ()
     return picture(figure, "Parked operations over time", f"{caption} Times are UTC.{_marked(deploys)}")
 
 
-def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys: list[datetime]) -> Picture:
+def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime]) -> Picture:
     figure, each = _time_axes(table, names, step_ms, deploys, refused=True)
     for axes, times, rows in each:
         bottom = np.zeros(len(times))
@@ -336,7 +338,7 @@ def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys
     )
 
 
-def _waits_over_time(table: pa.Table, names: list[str], step_ms: int, deploys: list[datetime]) -> Picture:
+def _waits_over_time(table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime]) -> Picture:
     figure, each = _time_axes(table, names, step_ms, deploys, refused=False)
     lines = (
         ("wait_p50", "wait p50", "#0072B2", "-"),
@@ -372,7 +374,7 @@ _Axes = list[tuple[Axes, list[Any], list[dict[str, Any]]]]
 
 
 def _time_axes(
-    table: pa.Table, names: list[str], step_ms: int, deploys: list[datetime], *, refused: bool
+    table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime], *, refused: bool
 ) -> tuple[Figure, _Axes]:
     """Return a figure with an axis for each purgatory or each of its kinds, and the steps of time with their rows.
 
@@ -446,7 +448,7 @@ def _steps(first: datetime, last: datetime, step_ms: int) -> list[datetime]:
     return [first + timedelta(milliseconds=step_ms * n) for n in range(number + 1)]
 
 
-def _finish(figure: Figure, each: _Axes, title: str, caption: str, deploys: list[datetime]) -> Picture:
+def _finish(figure: Figure, each: _Axes, title: str, caption: str, deploys: Sequence[datetime]) -> Picture:
     handles: dict[str, Any] = {}
     for axes, _, _ in each:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -21,7 +21,7 @@ from purgatory.pipeline.spark.workers import ship_package
 
 from .aggregates import Aggregate, Span
 from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of, waits_by_step
-from .time_span import TimeSpan, span_of_files
+from .time_span import TimeSpan, deploys_of, span_of_files
 from .times import Names, TimeSteps
 
 __all__ = ["Report", "compute", "write_report"]
@@ -39,7 +39,7 @@ class Report:
 
     ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the table
     ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
-    :class:`~purgatory.pipeline.report.times.TimeSteps`.
+    :class:`~purgatory.pipeline.report.times.TimeSteps`.  ``deploys``: when new runs of servers began.
     """
 
     journal: str
@@ -51,6 +51,7 @@ class Report:
     selection: Selection = EVERYTHING
     step_ms: int = 60_000
     waits_by_step: Mapping[Names, Aggregate] = field(default_factory=dict)
+    deploys: tuple[datetime, ...] = ()
 
     @property
     def steps(self) -> TimeSteps:
@@ -108,14 +109,15 @@ def compute(
         raise ValueError(f"step_ms must be at least 1, got {step_ms}")
     ship_package(spark)
 
-    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], Span, Mapping[Names, Aggregate]]:
+    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate]]:
         with progress(spark, _STEPS, console) as steps:
             return _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
 
-    (made, span, waits), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    (made, span, whole, waits), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
     now = datetime.now(UTC)
-    return Report(journal, made, span.bucket_ms, files, opened.skipped, now, selection, span.step_ms, waits)
+    deploys = deploys_of(whole, span.step_ms, selection, int(now.timestamp() * 1000))
+    return Report(journal, made, span.bucket_ms, files, opened.skipped, now, selection, span.step_ms, waits, deploys)
 
 
 def _tables(
@@ -127,7 +129,7 @@ def _tables(
     step_ms: int | None,
     selection: Selection,
     steps: Steps,
-) -> tuple[dict[str, pa.Table], Span, Mapping[Names, Aggregate]]:
+) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate]]:
     with steps.step("all rows"):
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
@@ -145,7 +147,7 @@ def _tables(
     with steps.step("hot keys"):
         made |= hot_tables(spark, opened, aggregates, top, selection)
     made["peaks"] = _peaks(made["occupancy"])
-    return made, selected, waits
+    return made, selected, span, waits
 
 
 def write_report(
@@ -166,7 +168,7 @@ def write_report(
     with write_files(out, spark) as directory:
         for name, table in report.tables.items():
             write_table(table, directory, name)
-        plots = report_plots(report.tables, report.bucket_ms, report.step_ms, draw)
+        plots = report_plots(report.tables, report.bucket_ms, report.step_ms, draw, report.deploys)
         write_pictures(plots, directory)
         (directory / "index.html").write_text(report_page(report, plots, draw), encoding="utf-8")
     return file_at(out, "index.html")

@@ -1,27 +1,35 @@
-"""The time that a journal covers: it determines the buckets and the time at which pending operations end."""
+"""The time that a journal covers, and when runs of servers began in it.
+
+The time determines the buckets and the time at which pending operations end.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow.parquet as pq
 
-__all__ = ["TimeSpan", "span_of_files"]
+from purgatory.journal.files import start_of
+from purgatory.pipeline.selection import Selection
+
+__all__ = ["TimeSpan", "deploys_of", "span_of_files"]
 
 
 @dataclass(slots=True)
 class TimeSpan:
-    """The first and the last record of a journal, and the last record of each source, in milliseconds."""
+    """The first and the last record of a journal and of each source, in milliseconds."""
 
     first_ms: int = 1 << 62
     last_ms: int = -(1 << 62)
+    first_of_source_ms: dict[str, int] = field(default_factory=dict)
     last_of_source_ms: dict[str, int] = field(default_factory=dict)
 
     def add(self, source: str, first_ms: int, last_ms: int) -> None:
         """Extend the span so that it includes records of a source."""
         self.first_ms = min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
+        self.first_of_source_ms[source] = min(self.first_of_source_ms.get(source, first_ms), first_ms)
         self.last_of_source_ms[source] = max(self.last_of_source_ms.get(source, last_ms), last_ms)
 
 
@@ -54,3 +62,28 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
 
 def _ms(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000) // 1000
+
+
+def deploys_of(span: TimeSpan, step_ms: int, selection: Selection, now_ms: int) -> tuple[datetime, ...]:
+    """Return when new runs of servers began after the first run, within the selected time; runs that began in the same
+    step share one time.
+
+    A run begins at the start time in its name, because a server that is idle, or whose older files were deleted, may
+    have its first row much later.  A run begins with its first row if its name has no start time or a later one, or if
+    the journal is of a simulated time, which may lie after ``now_ms``.
+    """
+    is_simulated = span.last_ms > now_ms
+    begun_ms = sorted(
+        first_ms if is_simulated else min(first_ms, start_of(source) or first_ms)
+        for source, first_ms in span.first_of_source_ms.items()
+    )
+    steps: dict[int, int] = {}
+    for at_ms in begun_ms:
+        steps.setdefault(at_ms // step_ms, at_ms)
+    since_ms = span.first_ms if selection.since_ms is None else max(span.first_ms, selection.since_ms)
+    until_ms = span.last_ms + 1 if selection.until_ms is None else selection.until_ms
+    return tuple(_at(at_ms) for at_ms in list(steps.values())[1:] if since_ms <= at_ms < until_ms)
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC) + timedelta(milliseconds=ms % 1000)

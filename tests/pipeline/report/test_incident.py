@@ -1,5 +1,6 @@
 """The sentences about the worst interval, without Spark."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,9 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from purgatory.pipeline.report.incident import summary, timeline
+from purgatory.pipeline.report.time_span import TimeSpan, deploys_of
 from purgatory.pipeline.report.times import TIMES, TimeSteps
+from purgatory.pipeline.selection import EVERYTHING, Selection
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
 COUNTS = ("operations", "immediate", "pending", "refused")
@@ -97,7 +100,7 @@ def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
         "Also worse at that time: shop · B.",
         "Not affected: shop · C, shop · D.",
         "Too few operations to judge: shop · E.",
-        "No new run of a server began in this journal.",
+        "No new run of a server began in the reported time.",
     ]
     refused = summary(table(interval(None, 1, 2, 0.5, outcome="refused")), steps(), keys(a=(9, 90)), [])
     assert refused[0].endswith("shop was worse: 50.00% of the operations were refused instead of 1.00%.")
@@ -131,3 +134,54 @@ def test_without_a_worse_step_there_is_nothing_to_say() -> None:
     assert timeline(table(better), [at(1)]) == []
     lines = timeline(table(interval("A", 20, 30, 0.9)), [at(minute) for minute in range(12)])
     assert lines[-1] == "and 4 more new runs of servers"
+
+
+def ms(minute: float) -> int:
+    return int(at(minute).timestamp() * 1000)
+
+
+def begun(
+    rows: Mapping[str, tuple[float, float]], selection: Selection = EVERYTHING, now: float = 100_000
+) -> list[float]:
+    """Return the minutes at which new runs began; ``rows``: the minutes of the first and the last row of each run."""
+    span = TimeSpan()
+    for source, (first, last) in rows.items():
+        span.add(source, ms((first + last) / 2), ms(last))  # the files of a run in any order
+        span.add(source, ms(first), ms((first + last) / 2))
+    return [(each - BEGIN).total_seconds() / 60 for each in deploys_of(span, 60_000, selection, ms(now))]
+
+
+def run(minute: float, process: int = 7) -> str:
+    return f"a-host-{process}-{ms(minute):x}"
+
+
+def test_a_deploy_is_a_later_run_in_the_selected_time() -> None:
+    """Runs that began in one step are one deploy, and the first run of the journal is none."""
+    rows = {"a": (0.0, 60.0), "b": (0.5, 40.0), "c": (40.0, 60.0), "d": (40.5, 60.0)}
+    assert begun(rows) == [40]
+    assert begun({run(minute): rows[name] for name, minute in zip(rows, (0, 0.25, 39, 39.5), strict=True)}) == [39]
+    assert begun({}) == []
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_run_that_began_before_the_selected_time_is_no_deploy(named: bool) -> None:
+    """Whatever a server's first selected row is: the other rows of the journal show that it ran before."""
+    rows = {run(first, number) if named else str(number): (first, 240.0) for number, first in enumerate((0, 20, 150))}
+    since, until = ms(120), ms(180)
+    assert begun(rows) == [20, 150]
+    assert begun(rows, Selection(since, until)) == [150]
+    assert begun(rows, Selection(ms(160), until)) == []
+    assert begun(rows, Selection(since, ms(150))) == []
+
+
+def test_an_idle_server_and_one_whose_first_files_were_deleted_are_no_deploys() -> None:
+    """The start time in the name of the run tells when the run began; runs before the first row are not shown."""
+    assert begun({run(0, 1): (0.5, 60.0), run(0, 2): (47.0, 60.0)}) == []
+    assert begun({run(-900, 1): (0.5, 60.0), run(-600, 2): (3.0, 60.0), run(30, 3): (31.0, 60.0)}) == [30]
+
+
+def test_runs_of_a_simulated_time_begin_with_their_first_rows() -> None:
+    """Their names have the time at which the simulation ran, before or after the times of the rows."""
+    for ran in (-100_000.0, 5_000.0):
+        rows = {run(ran, 1): (0.0, 40.0), run(ran + 0.1, 2): (40.0, 60.0)}
+        assert begun(rows, now=ran + 1) == [40]

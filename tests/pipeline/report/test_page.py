@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from purgatory.pipeline.output.figures import drawing, label, seconds
-from purgatory.pipeline.report.incident import deploys_of
 from purgatory.pipeline.report.page import _occupancy, drawn_purgatories, duration_ticks, report_plots
 
 NAMES = {
@@ -217,10 +216,6 @@ def over_time(steps: dict[datetime, dict[str, Any]], purgatory: str = "p", kind:
     return pa.Table.from_pylist(rows, pa.schema(schema))
 
 
-def sources(*times: datetime) -> pa.Table:
-    return pa.Table.from_pylist([{"source": str(number), "first_at": at} for number, at in enumerate(times)])
-
-
 def test_the_plots_over_time_show_steps_and_deploys() -> None:
     """A tooltip for each step, also for those in which nothing parked; a line where later runs of servers begin."""
     begin = datetime(2024, 1, 1, tzinfo=UTC)
@@ -229,8 +224,7 @@ def test_the_plots_over_time_show_steps_and_deploys() -> None:
         begin + timedelta(minutes=2): {"expired": 2, "expired_by_closing": 1, "refused": 7, "wait_p50": 5.0},
     }
     tables = tables_of("p") | {"over_time": over_time(steps)}
-    tables["dropped"] = sources(begin, begin, begin + timedelta(seconds=90), begin + timedelta(seconds=95))
-    pictures = report_plots(tables, 1_000, 60_000)
+    pictures = report_plots(tables, 1_000, 60_000, deploys=[begin + timedelta(seconds=90)])
     spans = [f"p: 2024-01-01 00:0{minute}:00 to 00:0{minute + 1}:00 UTC: " for minute in range(3)]
     assert tooltips_of(pictures["outcomes_over_time"].svg) == [
         spans[0] + "completed 3",
@@ -242,7 +236,6 @@ def test_the_plots_over_time_show_steps_and_deploys() -> None:
     found = tooltips_of(pictures["waits_over_time"].svg)
     assert found == [spans[0] + told[0], spans[1] + nothing, spans[2] + told[1]]
     assert "a new run of a server began" in pictures["waits_over_time"].caption
-    assert deploys_of(tables["dropped"], 60_000) == [begin + timedelta(seconds=90)]
 
 
 @pytest.mark.filterwarnings("error")
@@ -303,9 +296,9 @@ def test_every_plot_over_time_marks_deploys_with_their_time() -> None:
     tables["occupancy"] = pa.Table.from_pylist(
         [{"purgatory": "p", "bucket": at, "peak": 3, "mean": 1.0} for at in minutes]
     )
-    for runs, times in ((2, ["14:41"]), (12, [])):
-        tables["dropped"] = sources(begin, *(begin + timedelta(minutes=41 + n) for n in range(runs - 1)))
-        pictures = report_plots(tables, 60_000)
+    for runs, times in ((1, ["14:41"]), (11, [])):
+        deploys = [begin + timedelta(minutes=41 + n) for n in range(runs)]
+        pictures = report_plots(tables, 60_000, deploys=deploys)
         for name in ("outcomes_over_time", "waits_over_time", "occupancy"):
             assert "new run of a server" in texts_of(pictures[name].svg)
             assert [
