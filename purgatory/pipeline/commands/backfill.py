@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if remote is None:  # paths on a server cannot be checked here
         check_source(options.source)
         check_out(options.out)
-    check_apart(options.out, [options.source])
+    check_apart(options.out, [options.source], below=True)
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

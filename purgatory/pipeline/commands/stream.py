@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from purgatory.extras import need
 from purgatory.pipeline.locations import is_uri
-from purgatory.pipeline.output.directory import check_apart, check_out, check_store
+from purgatory.pipeline.output.directory import check_out, check_store
 
 from .options import (
     add_row_options,
@@ -86,9 +86,6 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     if options.out != "kafka":
         check_out(options.out)
     check_out(options.checkpoint, "checkpoint")
-    for name in ("out", "checkpoint"):
-        if options.source != "kafka" and getattr(options, name) != "kafka":
-            check_apart(getattr(options, name), [options.source], name)
     if remote_url(options) is not None:
         raise ValueError("the stream cannot run on Spark Connect: submit it to the cluster with spark-submit instead")
     from purgatory.pipeline.spark import session
@@ -97,6 +94,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         Settings,
         check_checkpoint,
         check_output,
+        check_places,
         check_stream_files,
         make_sink,
         number_of_shards,
@@ -119,6 +117,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
         source_options=dict(options.source_option),
         sink_options=dict(options.sink_option),
     )
+    check_places(settings)
     if not is_uri(options.checkpoint):
         number_of_shards(settings)
     if options.out == "kafka" or not (is_uri(options.out) or is_uri(options.checkpoint)):

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import Location, local_path, location_for_spark, location_to_read
+from purgatory.pipeline.output.directory import check_apart
 from purgatory.pipeline.spark.directories import directory_at
 from purgatory.pipeline.spark.session import is_connect, silence_state_server
 from purgatory.pipeline.spark.workers import ship_package
@@ -184,6 +185,18 @@ def check_checkpoint(checkpoint: Location) -> None:
         raise ValueError(f"checkpoint must be a path without {found[0]!r}, which Spark would encode, got {checkpoint}")
 
 
+def check_places(settings: Settings) -> None:
+    """Raise BadOutput if one of the output, the checkpoint, and the source lies within another one.
+
+    Spark would not find the partitions of the output, whose directory would have other folders in it.
+    """
+    places = {"out": settings.out, "checkpoint": settings.checkpoint, "source": settings.source}
+    directories = {name: place for name, place in places.items() if place != "kafka"}
+    for name, others in (("out", ("source", "checkpoint")), ("checkpoint", ("source",))):
+        if name in directories:
+            check_apart(directories[name], [directories[o] for o in others if o in directories], name, below=True)
+
+
 def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
     """Raise ValueError if the checkpoint belongs to a job with another output, whose batches this job would replace.
 
@@ -260,6 +273,7 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
     if is_connect(spark):
         raise StreamFailed("the stream cannot run in a session of Spark Connect: submit it to the cluster instead")
     check_checkpoint(settings.checkpoint)
+    check_places(settings)
     load_conditions(settings.modules)
     sink = make_sink(settings, spark)
     check_output(settings, spark)

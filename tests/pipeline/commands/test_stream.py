@@ -10,7 +10,8 @@ pytest.importorskip("pyspark", "4.2")
 pytest.importorskip("rich")
 
 from purgatory.pipeline.__main__ import main
-from purgatory.pipeline.stream.job import Settings, number_of_shards
+from purgatory.pipeline.output.directory import BadOutput
+from purgatory.pipeline.stream.job import Settings, check_places, number_of_shards
 from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
@@ -38,6 +39,45 @@ def test_what_cannot_be_done_is_said_before_spark_starts(
     """Exit status 1 and the reason on standard error."""
     assert main(command(tmp_path, **more)) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("base", ["{tmp}", "s3a://bucket"])
+@pytest.mark.parametrize(
+    ("source", "out", "checkpoint", "said"),
+    [
+        ("rows", "out", "out/checkpoint", "out must not contain {base}/out/checkpoint, which the command reads"),
+        ("rows", "checkpoint/out", "checkpoint", "out must lie outside {base}/checkpoint, which the command reads"),
+        ("rows", "out", "out", "out must lie outside {base}/out, which the command reads"),
+        ("out/rows", "out", "checkpoint", "out must not contain {base}/out/rows, which the command reads"),
+        ("rows", "rows/out", "checkpoint", "out must lie outside {base}/rows, which the command reads"),
+        ("rows", "out", "rows/checkpoint", "checkpoint must lie outside {base}/rows, which the command reads"),
+        ("checkpoint/rows", "out", "checkpoint", "checkpoint must not contain {base}/checkpoint/rows, which the"),
+    ],
+)
+def test_places_within_each_other_are_refused_before_spark_starts(
+    tmp_path: Path, base: str, source: str, out: str, checkpoint: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise, the records cannot be read, because their directory has other folders, or the job fails."""
+    base = base.format(tmp=tmp_path)
+    if not base.startswith("s3a:"):
+        (tmp_path / source).mkdir(parents=True)
+    places = {"source": f"{base}/{source}", "out": f"{base}/{out}", "checkpoint": f"{base}/{checkpoint}"}
+    assert main(command(tmp_path, **places)) == 1
+    assert f"error: {said.format(base=base)}" in capsys.readouterr().err
+    assert not (tmp_path / checkpoint / "offsets").exists()
+    with pytest.raises(BadOutput):
+        check_places(
+            Settings(places["source"], places["out"], places["checkpoint"])
+        )  # the job makes the same check, for callers in Python
+    if said.startswith("out must") and "rows" in said:
+        assert main(command(tmp_path, "backfill", source=places["source"], out=places["out"])) == 1
+        assert f"error: {said.format(base=base)}" in capsys.readouterr().err
+
+
+def test_kafka_is_no_place(tmp_path: Path) -> None:
+    """The name of a topic's side is not compared with directories of that name."""
+    check_places(Settings(source="kafka", out="kafka", checkpoint="kafka"))
+    check_places(Settings(source="kafka", out=str(tmp_path / "out"), checkpoint=str(tmp_path / "checkpoint")))
 
 
 @pytest.mark.parametrize("name", ["state[1]", "a state", "a%20b", "state#", "{state}"])
