@@ -16,9 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from purgatory.journal import JournalError
 
 from .journal_reader import OpenJournal, first_reason, read_journal
-from .locations import TABLE, Location, location_for_spark
-from .output.directory import BadOutput, check_apart
+from .locations import TABLE, Location, is_uri, location_for_spark
+from .output.directory import BadOutput, check_apart, reason_of
 from .selection import EVERYTHING, Selection
+from .spark.directories import directory_at
+from .spark.session import is_connect
 
 __all__ = ["FORMATS", "Loaded", "load_journal"]
 
@@ -58,12 +60,14 @@ def load_journal(
     ``out``: a directory or a URI, or ``table:NAME`` for a table in the catalog.  ``selection``: the time to load; it
     must consist of whole UTC days, because each date is replaced as a whole.  Raises ValueError for other times,
     JournalError as :func:`~purgatory.pipeline.report.compute` does, and BadOutput if there is no such format, if the
-    table has another format or other columns, or if ``out`` is the journal, contains it, or lies within it.
+    table has another format, other columns, or other partitions, if the directory has other files, or if ``out`` is the
+    journal, contains it, or lies within it.
     """
     if file_format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
     check_whole_days(selection)
     check_apart(out, [journal], below=True)
+    check_table(out, file_format, spark)
 
     def work(opened: OpenJournal) -> Row:
         rows = _with_date(opened.dataframe, selection)
@@ -91,6 +95,33 @@ def load_journal(
     if not counted.rows:
         raise JournalError(selection.nothing_in(journal))
     return Loaded(**counted.asDict(), skipped=opened.skipped)
+
+
+def check_table(out: Location, file_format: str, spark: SparkSession | None = None) -> None:
+    """Raise BadOutput if the directory has anything but such a table: the table would be unreadable after the load.
+
+    ``spark``: the session for a URI, which is not checked without a session.  With Spark Connect, nothing is checked,
+    because the directory is on the server.
+    """
+    if str(out).startswith(TABLE) or (is_uri(out) if spark is None else is_connect(spark)):
+        return
+    try:
+        names = directory_at(out, spark).names()
+    except OSError as error:
+        raise BadOutput(f"out must be a directory that can be read, got {out}: {reason_of(error)}") from error
+    visible = [name for name in names if not name.startswith((".", "_"))]
+    other = next((name for name in visible if not name.startswith("date=")), None)
+    is_delta = "_delta_log" in names
+    if file_format == "delta":
+        if visible and not is_delta:
+            raise BadOutput(
+                f"out must be a table of Delta Lake or a new directory, got {out}, which has {visible[0]} and no"
+                " _delta_log"
+            )
+    elif is_delta:
+        raise BadOutput(f"out must be a table of Parquet files, got {out}, which is a table of Delta Lake")
+    elif other is not None:
+        raise BadOutput(f"out must have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with {other}")
 
 
 def check_whole_days(selection: Selection) -> None:

@@ -16,6 +16,7 @@ from purgatory.journal import JournalError, compact
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.lake import load_journal
+from purgatory.pipeline.output.directory import BadOutput
 from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.report import compute
 from purgatory.pipeline.selection import Selection
@@ -135,6 +136,17 @@ def test_a_load_of_part_of_a_date_is_refused(spark: Any, journal: pathlib.Path, 
     with pytest.raises(JournalError, match="has no operations that match: parked since 9000-01-01"):
         load_journal(spark, str(journal), tmp_path / "lake", selection=Selection.parse(since="9000-01-01"))
     assert sorted((tmp_path / "lake").rglob("*.parquet")) == before
+
+
+def test_a_load_by_a_function_checks_the_directory_too(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Before it reads the journal."""
+    (tmp_path / "lake" / "_delta_log").mkdir(parents=True)
+    with pytest.raises(BadOutput, match="which is a table of Delta Lake"):
+        load_journal(spark, "/nowhere", tmp_path / "lake")
+    with pytest.raises(BadOutput, match=r"which has part-.*\.parquet and no _delta_log"):
+        load_journal(spark, "/nowhere", journal, file_format="delta")
 
 
 def test_a_format_without_its_jars_is_an_error_in_one_line(

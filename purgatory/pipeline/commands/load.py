@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.extras import need
 from purgatory.pipeline.locations import TABLE
-from purgatory.pipeline.output.directory import check_out
+from purgatory.pipeline.output.directory import check_apart, check_out
 from purgatory.pipeline.selection import Selection
 
 from .options import add_journal_options, print_skipped, remote_url, session_for_journal
@@ -54,7 +54,7 @@ def add_load(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
-    from purgatory.pipeline.lake import check_whole_days, load_journal
+    from purgatory.pipeline.lake import check_table, check_whole_days, load_journal
 
     meter = _meter() if options.otel else None
     began = time.perf_counter()
@@ -62,6 +62,8 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     check_whole_days(selection)
     if not options.out.startswith(TABLE) and remote_url(options) is None:
         check_out(options.out)
+        check_apart(options.out, [options.journal], below=True)
+        check_table(options.out, options.format)
     with session_for_journal(options, console, spark_writes=True) as spark:
         loaded = load_journal(
             spark,

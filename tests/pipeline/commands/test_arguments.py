@@ -21,6 +21,7 @@ import purgatory
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.pipeline.__main__ import _parser, main
 from purgatory.pipeline.commands.options import check_master
+from purgatory.pipeline.lake import check_table
 from purgatory.pipeline.spark import session
 
 HERE = pathlib.Path(purgatory.__file__).parents[1]
@@ -222,6 +223,60 @@ def test_a_table_is_not_written_around_the_journal(
     (tmp_path / "link").symlink_to("lake")
     said = f"error: out must not contain lake/date=2023-11-14, which the command reads, got {out}"
     assert refused("load", "lake/date=2023-11-14", "--out", out) == said
+
+
+@pytest.mark.parametrize(
+    ("there", "file_format", "why"),
+    [
+        (
+            "x.parquet",
+            "parquet",
+            "have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with x.parquet",
+        ),
+        (
+            "country=de/x.parquet",
+            "parquet",
+            "have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with",
+        ),
+        ("_delta_log/0.json", "parquet", "be a table of Parquet files, got {out}, which is a table of Delta Lake"),
+        (
+            "date=2023-11-14/x.parquet",
+            "delta",
+            "be a table of Delta Lake or a new directory, got {out}, which has date=",
+        ),
+        (
+            "x.parquet",
+            "delta",
+            "be a table of Delta Lake or a new directory, got {out}, which has x.parquet and no _del",
+        ),
+    ],
+)
+def test_a_load_into_the_directory_of_another_table_is_refused(
+    refused: Refused, journal: str, tmp_path: pathlib.Path, there: str, file_format: str, why: str
+) -> None:
+    """The load would succeed, and neither table could be read afterward."""
+    out = tmp_path / "out"
+    (out / there).parent.mkdir(parents=True)
+    (out / there).write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    for given in (str(out), out.as_uri()):
+        line = refused("load", journal, "--out", given, "--format", file_format)
+        assert line.startswith(f"error: out must {why.format(out=given)}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_files_of_a_table_of_its_own_are_accepted(tmp_path: pathlib.Path) -> None:
+    """Folders for dates, hidden files, and the log of Delta Lake; a table in the catalog has no directory."""
+    for name in ("date=2023-11-14", "_temporary", ".hidden"):
+        (tmp_path / "lake" / name).mkdir(parents=True)
+    (tmp_path / "lake" / "_SUCCESS").write_text("")
+    check_table(tmp_path / "lake", "parquet")
+    (tmp_path / "lake" / "_delta_log").mkdir()
+    check_table(tmp_path / "lake", "delta")
+    (tmp_path / "hidden" / "_temporary").mkdir(parents=True)
+    for place in (tmp_path / "hidden", tmp_path / "none", "table:lake.journal", "s3a://b/lake"):
+        for file_format in ("parquet", "delta"):
+            check_table(place, file_format)
 
 
 @pytest.mark.parametrize(
