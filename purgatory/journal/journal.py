@@ -113,13 +113,13 @@ class Journal(Observer):
     **Cancellation safety.**  When :meth:`aclose` is cancelled, the thread already has every row and finishes its work;
     call :meth:`aclose` again to wait for the thread.
 
-    ``path``: the directory, created if it does not exist.  Entering the journal raises :class:`JournalError` if the
-    directory cannot be written to.  ``rows_per_file``, ``interval`` (seconds): a file is written when either is
-    reached.  ``max_buffered``: rows that may wait for the disk.  ``key_text``: converts a key to text, and is called in
-    the journal's thread.  ``clock``: the purgatories' clock, if it is not the default one; its anchor is measured once.
-    ``epoch_ms``: the anchor, that is, the epoch time of the clock's zero, in milliseconds; by default, it is measured.
-    ``partition_by``: with ``"date"``, each file is in a folder such as ``date=2026-11-22``, the UTC date on which its
-    operations were parked.
+    ``path``: the directory, created if it does not exist; a relative path is made absolute at once.  Entering the
+    journal raises :class:`JournalError` if the directory cannot be written to.  ``rows_per_file``, ``interval``
+    (seconds): a file is written when either is reached.  ``max_buffered``: rows that may wait for the disk.
+    ``key_text``: converts a key to text, and is called in the journal's thread.  ``clock``: the purgatories' clock, if
+    it is not the default one; its anchor is measured once.  ``epoch_ms``: the anchor, that is, the epoch time of the
+    clock's zero, in milliseconds; by default, it is measured.  ``partition_by``: with ``"date"``, each file is in a
+    folder such as ``date=2026-11-22``, the UTC date on which its operations were parked.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Journal(Observer):
         partition_by: Literal["date"] | None = None,
     ) -> None:
         self.record_buffer: RecordBuffer = _Rows(self)
-        self.path: Path = Path(os.fspath(path))
+        self.path: Path = Path(os.fspath(path)).absolute()  # the process may change its directory later
         _validate_int("rows_per_file", rows_per_file, 1)
         _validate_int("max_buffered", max_buffered, rows_per_file)
         if duration_ms(interval, "interval") == 0:

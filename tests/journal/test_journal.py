@@ -126,6 +126,26 @@ async def test_operations_that_wait_when_the_journal_closes_are_written_as_pendi
         assert found[2]["lateness"] is None, "it was expired by the closing, before its deadline"
 
 
+async def test_a_relative_path_is_that_of_the_directory_in_which_the_journal_was_made(
+    tmp_path: pathlib.Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that changes its directory later, as a daemon does, writes all rows to the same place."""
+    monkeypatch.chdir(tmp_path)
+    for name, changes_before in (("one", False), ("two", True)):
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        journal = virtual_journal(pathlib.Path(name), clock)
+        assert journal.path == tmp_path / name
+        if changes_before:
+            monkeypatch.chdir(tmp_path / "elsewhere")
+        async with journal, Purgatory[Fetch]("p", clock=clock, observers=[journal]) as purgatory:
+            monkeypatch.chdir(tmp_path / "elsewhere")
+            purgatory.try_complete_else_watch(Fetch(), ["a"])
+        assert (journal.statistics().written, journal.statistics().failures) == (1, 0)
+        assert len(rows(tmp_path / name)) == 1
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+        monkeypatch.chdir(tmp_path)
+
+
 async def test_the_files_carry_the_schema_and_its_version(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
     """The files have the documented schema and contain its version."""
     async with (
@@ -588,12 +608,13 @@ def test_the_copy_in_a_forked_process_is_closed(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENTERED_BEFORE_THE_FORK]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
     warning, child, parent = ran.stdout.splitlines()
+    place = tmp_path.resolve() / "journal"
     assert warning.startswith(
-        "WARNING the journal journal was entered before this process was forked, and records nothing"
+        f"WARNING the journal {place} was entered before this process was forked, and records nothing"
     )
     assert [child, parent] == [
-        "<Journal closed 'journal' written=0 buffered=0 dropped=1> 1",
-        "<Journal closed 'journal' written=3 buffered=0 dropped=0>",
+        f"<Journal closed '{place}' written=0 buffered=0 dropped=1> 1",
+        f"<Journal closed '{place}' written=3 buffered=0 dropped=0>",
     ]
     assert [row["op_id"] for row in rows(tmp_path)] == [1, 2, 3]
 
