@@ -37,6 +37,7 @@ _OPTIONS: Final = frozenset(inspect.signature(Client.connect).parameters) - {"se
 # Without an echo of the relay's own messages, none of its pings would return.
 _RESERVED: Final = frozenset({"servers", "error_cb", "closed_cb", "no_echo", *_CONNECT_ONCE})
 _WITHOUT_SCHEME: Final = re.compile(r"@|:[0-9]+$")  # host:port, or user:password@host
+_MAX_PAYLOAD: Final = 32_768
 _SECRET: Final = ("password", "token", "nkeys_seed_str")
 _SEED_OR_JWT: Final = re.compile(r"S[UAONCX][A-Z2-7]{30,}|eyJ[\w-]+\.")  # in an nkey's or a user's credentials
 _CLOSE_TIMEOUT: Final = 0.2  # seconds allowed for closing a failed client
@@ -82,14 +83,17 @@ class NatsTransport:
         self._subject = subject
         self._options = options
         self._publishing: Client | None = None
+        self._max_payload = _MAX_PAYLOAD
         self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
         self._publish_error: Exception | None = None
 
     @property
     def max_payload(self) -> int:
-        """The largest payload: 32 KB, or the server's limit if that is lower."""
-        most = 32_768
-        return most if self._publishing is None else min(most, self._publishing.max_payload)
+        """The largest payload: 32 KB, or the server's limit if that is lower.
+
+        The limit is known only after the transport has connected to publish.
+        """
+        return self._max_payload
 
     async def _connect(self, failed: Callable[[Exception], None]) -> Client:
         """Connect once; ``failed`` is called with each later connection error."""
@@ -158,6 +162,7 @@ class NatsTransport:
                 if self._publishing is None or self._publishing.is_closed:
                     self._publish_error = None
                     self._publishing = await self._connect(self._publish_failed)
+                    self._max_payload = min(_MAX_PAYLOAD, self._publishing.max_payload)
                 connection = self._publishing
                 try:
                     await connection.publish(self._subject, payload.encode())

@@ -26,6 +26,7 @@ __all__ = ["Notifier"]
 
 _LOGGER: Final = logging.getLogger("purgatory.relay")
 _MOST_KEYS: Final = 10_000  # in one notice; more keys become "check every key"
+_Entries = Mapping[Hashable, float | None]
 _CANCEL_S: Final = 1.0  # seconds in which a client library can clean up after a timeout
 
 
@@ -78,7 +79,7 @@ class Notifier:
         with a running event loop, which the call would block; and PurgatoryClosed after :meth:`close`.
         """
         self._require_no_loop("check")
-        self._publish(payloads_of(entries_of({key: value}), _MOST_KEYS, self._transport.max_payload))
+        self._publish(entries_of({key: value}))
 
     def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:
         """Check the keys in every process when the transaction of ``connection`` commits, but not if it is rolled back.
@@ -98,12 +99,12 @@ class Notifier:
         self._require_no_loop("check_in")
         if is_async(connection):
             raise TypeError(f"{SYNC_CONNECTIONS}, got {described(connection)}; for this one, use relay.check_in")
-        payloads = payloads_of(entries_of(keys), _MOST_KEYS, self._transport.max_payload)
+        entries = entries_of(keys)
         publish_in: Callable[[Any, str], None] | None = getattr(self._transport, "publish_in_sync", None)
         if publish_in is not None:
-            for payload in payloads:
+            for payload in payloads_of(entries, _MOST_KEYS, self._transport.max_payload):
                 publish_in(connection, payload)
-        elif not after_commit(connection, lambda: self._publish_after_commit(payloads)):
+        elif not after_commit(connection, lambda: self._publish_after_commit(entries)):
             kind = "announces no commit" if is_sync(connection) else "is no connection that check_in supports"
             raise TypeError(
                 "connection must be a session of SQLAlchemy or a connection of Django with this transport;"
@@ -161,14 +162,14 @@ class Notifier:
                 f"Notifier.{name} blocks, and an event loop runs in this thread: use relay.{name}, or asyncio.to_thread"
             )
 
-    def _publish_after_commit(self, payloads: list[str]) -> None:
+    def _publish_after_commit(self, entries: _Entries) -> None:
         try:
             self._require_no_loop("check_in")
-            self._publish(payloads)
+            self._publish(entries)
         except Exception as error:
             _LOGGER.warning("a notice after a commit was not sent: %s: %s", type(error).__name__, error)
 
-    def _publish(self, payloads: list[str]) -> None:
+    def _publish(self, entries: _Entries) -> None:
         until = time.monotonic() + self._timeout
         if not self._lock.acquire(timeout=self._timeout):
             raise TimeoutError(f"other threads have used the notifier for {self._timeout:g} s")
@@ -179,27 +180,38 @@ class Notifier:
                 )
             if self._closed:
                 raise PurgatoryClosed("the notifier is closed")
-            self._publish_all(payloads, until)
+            self._publish_all(entries, until)
         finally:
             self._lock.release()
 
-    def _publish_all(self, payloads: list[str], until: float) -> None:
+    def _publish_all(self, entries: _Entries, until: float) -> None:
         self._is_publishing = True
         try:
-            for payload in payloads:
-                may_be_stale = self._has_published
+            while True:
+                max_payload = self._transport.max_payload
                 try:
-                    self._publish_one(payload, until)
-                except TimeoutError:
-                    raise
-                except Exception:
-                    if not may_be_stale:
+                    for payload in payloads_of(entries, _MOST_KEYS, max_payload):
+                        self._publish_on_live_connection(payload, until)
+                    return
+                except Exception as error:
+                    # The connection may have shown that the engine has a lower limit; then divide the notice again.
+                    if isinstance(error, TimeoutError) or self._transport.max_payload >= max_payload:
                         raise
-                    self._publish_one(payload, until)
         finally:
             self._is_publishing = False
             if self._closed:  # by a signal handler, in the meantime
                 self._close_runner()
+
+    def _publish_on_live_connection(self, payload: str, until: float) -> None:
+        may_be_stale = self._has_published
+        try:
+            self._publish_one(payload, until)
+        except TimeoutError:
+            raise
+        except Exception:
+            if not may_be_stale:
+                raise
+            self._publish_one(payload, until)
 
     def _publish_one(self, payload: str, until: float) -> None:
         self._has_published = False  # after a call that raised, a transport opens a new connection

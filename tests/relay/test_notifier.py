@@ -18,8 +18,10 @@ import pytest
 
 from purgatory import Purgatory, PurgatoryClosed
 from purgatory.relay import MemoryTransport, Notifier, Relay, Transport
+from purgatory.relay.codec import decode
+from purgatory.relay.notices import entries_of
 from tests.parts import missing
-from tests.relay.engines import ENGINES, SERVERS, Engine
+from tests.relay.engines import ENGINES, SERVERS, Engine, NatsServer
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -317,6 +319,86 @@ def test_an_interrupt() -> None:
             signal.signal(signal.SIGINT, previous)
         notifier._transport.hangs = False  # type: ignore[attr-defined]
         notifier.check("a")
+
+
+class Limited(MemoryTransport):
+    """A transport that learns the limits of its engine when it connects."""
+
+    def __init__(self, *limits: int) -> None:
+        super().__init__()
+        self.max_payload = 1_000
+        self.published: list[str] = []
+        self._limits = list(limits)
+
+    async def publish(self, payload: str) -> None:
+        if self._limits:
+            self.max_payload = self._limits.pop(0)
+        if len(payload) > self.max_payload:
+            raise ValueError("the payload is too large")
+        self.published.append(payload)
+
+    def __copy__(self) -> "Limited":
+        return self
+
+
+@pytest.mark.parametrize("limits", [(100,), (500, 100), (500, 200, 100)])
+def test_an_engine_whose_limit_is_known_only_after_connecting(limits: tuple[int, ...]) -> None:
+    """The notice is divided again, and each key arrives; an oversized key becomes "check every key"."""
+    transport = Limited(*limits)
+    with Notifier(transport) as notifier:
+        notifier._publish(entries_of([f"order-{number:04}" for number in range(60)]))
+        keys = {key for payload in transport.published for key, _ in decode(payload).entries or ()}
+        assert keys == {f"order-{number:04}" for number in range(60)}
+        transport.published.clear()
+        notifier.check("x" * 200)
+        assert [decode(payload).entries for payload in transport.published] == [None]
+    transport = Limited(50)
+    with Notifier(transport) as notifier:
+        notifier.check("x" * 200)
+        assert [decode(payload).entries for payload in transport.published] == [None]
+
+
+def test_a_nats_server_with_a_low_limit(channel: str) -> None:
+    """The first notice of a notifier may be larger than the server allows."""
+
+    class Small(NatsServer):
+        def settings(self) -> list[str]:
+            return ["max_payload: 1KB"]
+
+    reason = Small.missing()
+    if reason:
+        missing(reason)
+    server = Small()
+    if server.given:
+        pytest.skip(f"{server.variable} names a server with other settings")
+    server.start()
+    try:
+        for keys in (["x" * 3_000], [f"order-{number:06}" for number in range(300)]):
+            everything = len(keys) == 1
+            with (
+                Listening(server.transport(channel)) as listening,
+                Notifier(server.transport(channel)) as notifier,
+            ):
+                notifier._publish(entries_of(keys))
+                notifier.check("last")
+                expected = ["last"] if everything else [*keys, "last"]
+                assert [key for key, _ in listening.wait_for(len(expected))] == expected
+    finally:
+        server.close()
+
+
+def test_a_payload_that_the_engine_refuses_for_another_reason() -> None:
+    """The error reaches the caller; the notice is not sent again without end."""
+
+    class Refusing(Limited):
+        async def publish(self, payload: str) -> None:
+            self.published.append(payload)
+            raise ValueError("no")
+
+    transport = Refusing()
+    with Notifier(transport) as notifier, pytest.raises(ValueError, match="no"):
+        notifier.check("a")
+    assert len(transport.published) == 1
 
 
 class Signalled(MemoryTransport):
