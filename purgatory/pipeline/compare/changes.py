@@ -254,7 +254,8 @@ def _error_of_log(row: Mapping[str, Any], name: str, number: int) -> float:
 
 
 def _log(seconds: float) -> float:
-    return log(seconds + RESOLUTION_S)
+    # A wait is negative if a server's files are damaged or were written by another program.
+    return log(max(seconds, 0.0) + RESOLUTION_S)
 
 
 def _count_verdict(n: tuple[int, int], baseline: Figures, journal: Figures, threshold: float) -> str:

@@ -28,8 +28,7 @@ from purgatory.pipeline.spark.progress import progress
 from purgatory.pipeline.spark.workers import ship_package
 
 from .bounds import BYTES_PER_OPERATION, Bounds, Scenario, Waits, estimate, summed
-from .pieces import COLUMNS, Piece, find_pieces, map_pieces, plain, trace_of
-from .simulation import first_impossible
+from .pieces import COLUMNS, Piece, find_pieces, impossible, map_pieces, plain, trace_of
 
 __all__ = ["CAVEATS", "Estimates", "estimate_journal", "readable", "write_estimates"]
 
@@ -144,11 +143,10 @@ def _range(name: str, low: float, high: float) -> str:
 def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequence[Scenario]) -> list[Any]:
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = trace_of(table)
-    source, purgatory, _ = piece.owner
-    wrong = first_impossible(trace)
-    if wrong is not None:
-        operation = f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}"
-        return [{"impossible": f"{operation}, ends before it parks"}]
+    reason = impossible(table, trace, piece)
+    if reason is not None:
+        return [{"impossible": reason}]
+    purgatory = piece.owner[1]
     expired = (trace.outcomes == OUTCOMES.index(EXPIRED)) & (trace.deadline_ms >= 0)
     marked = table["expired_by_closing"].combine_chunks().cast(pa.bool_())
     known = marked.is_valid().to_numpy(zero_copy_only=False)

@@ -39,6 +39,7 @@ __all__ = [
     "Cut",
     "Piece",
     "find_pieces",
+    "impossible",
     "map_pieces",
     "plain",
     "replay_pieces",
@@ -278,12 +279,8 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
     """Replay the operations of a piece; they have the columns ``COLUMNS`` and can be in any order."""
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = trace_of(table)
-    source, purgatory, _ = piece.owner
-    wrong = first_impossible(trace)
-    if wrong is not None:
-        reason = (
-            f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}, ends before it parks"
-        )
+    reason = impossible(table, trace, piece)
+    if reason is not None:
         return [{"tick_ms": 0, "wheel_size": 0, "piece": number, "impossible": reason}]
     late = recorded_lateness(trace)
     with _no_collections():
@@ -307,14 +304,28 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def impossible(table: pa.Table, trace: Trace, piece: Piece) -> str | None:
+    """Return what is wrong with the first operation that no purgatory has recorded, or None."""
+    wrong, reason = first_impossible(trace), "ends before it parks"
+    unknown = np.flatnonzero(trace.outcomes < 0)
+    if len(unknown):
+        wrong = int(unknown[0])
+        reason = f"has the outcome {table['outcome'][wrong].as_py()!r}, which is none of {', '.join(OUTCOMES)}"
+    source, purgatory, _ = piece.owner
+    if wrong is None:
+        return None
+    return f"operation {table['op_id'][wrong]} of purgatory {purgatory!r}, source {source!r}, {reason}"
+
+
 def trace_of(table: pa.Table) -> Trace:
-    """Return the columns of a piece as a trace."""
+    """Return the columns of a piece as a trace; an unknown outcome is -1."""
     anchor = table["anchor_ms"].to_numpy()
     parked, deadline, finished = (
         np.where(table[name].is_valid().to_numpy(), _ms(table[name]) - anchor, _NO_TIME_MS)
         for name in ("parked_at", "deadline", "finished_at")
     )
-    outcome = pc.index_in(plain(table["outcome"]), value_set=pa.array(OUTCOMES)).to_numpy().astype(np.int64)
+    outcome = pc.index_in(plain(table["outcome"]), value_set=pa.array(OUTCOMES)).fill_null(-1)
+    outcome = outcome.to_numpy().astype(np.int64)
     return Trace(parked, deadline, finished, outcome, pc.list_value_length(table["keys"]).fill_null(0).to_numpy() > 0)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from purgatory.journal import JournalError
+from purgatory.journal.schema import OUTCOMES
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
@@ -19,7 +20,7 @@ from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import Steps, progress
 from purgatory.pipeline.spark.workers import ship_package
 
-from .aggregates import Aggregate, Span
+from .aggregates import HOT_OUTCOMES, Aggregate, Aggregates, Span
 from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of, waits_by_step
 from .time_span import TimeSpan, deploys_of, span_of_files
 from .times import Names, TimeSteps
@@ -31,6 +32,7 @@ _MOST_BUCKETS: Final = 2_000
 _MOST_STEPS: Final = 200
 # Lengths of a bucket that are easy to read, in milliseconds.
 _LENGTHS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
+_YEAR_ONE_MS: Final = -62_135_596_800_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,9 @@ def _tables(
         chosen_ms = _bucket_ms(span, selection, bucket_ms)
         chosen_step_ms = _step_ms(span, selection, chosen_ms, step_ms)
         selected = Span(chosen_ms, span.last_of_source_ms, selection, chosen_step_ms)
+        _check_times(journal, span, chosen_ms, chosen_step_ms)
         aggregates = first_pass(spark, opened, selected, top)
+        _check_outcomes(journal, aggregates)
         made = tables_of(aggregates, selected)
         waits = waits_by_step(aggregates)
     if not made["outcomes"].num_rows:
@@ -148,6 +152,20 @@ def _tables(
         made |= hot_tables(spark, opened, aggregates, top, selection)
     made["peaks"] = _peaks(made["occupancy"])
     return made, selected, span, waits
+
+
+def _check_times(journal: str, span: TimeSpan, *lengths_ms: int) -> None:
+    """Raise JournalError if a bucket or a step that contains the first record begins before the year 1."""
+    if any(span.first_ms // length_ms * length_ms < _YEAR_ONE_MS for length_ms in lengths_ms):
+        raise JournalError(f"the journal {journal} has a time that is too close to the year 1: {span.first_ms} ms")
+
+
+def _check_outcomes(journal: str, aggregates: Aggregates) -> None:
+    """Raise JournalError if an operation has an outcome that is not in the schema."""
+    unknown = {names[2] for names, _ in aggregates.of("outcome")}.difference(HOT_OUTCOMES)
+    if unknown:
+        known = ", ".join(OUTCOMES)
+        raise JournalError(f"the journal {journal} has the outcome {min(unknown)!r}, which is none of {known}")
 
 
 def write_report(

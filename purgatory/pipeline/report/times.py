@@ -227,7 +227,7 @@ def _at_share(row: Mapping[str, Any], share: float) -> float:
 
     Between known quantiles, the logarithm of the wait is interpolated over the logarithm of the share above.
     """
-    known = [(at, float(row[name])) for name, at in QUANTILES]
+    known = [(at, max(0.0, float(row[name]))) for name, at in QUANTILES]  # a damaged row has a negative wait
     if share <= known[0][0]:
         return known[0][1] * share / known[0][0]
     for (low, start), (high, end) in pairwise(known):

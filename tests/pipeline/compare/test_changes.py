@@ -159,6 +159,14 @@ def test_a_quantile_needs_ten_operations_above_it() -> None:
     assert verdicts(after, before)["wait p99", "p", "K"] == "better"
 
 
+@pytest.mark.parametrize("waits", [(-1.0, -1.0), (-1.0, 0.3), (0.3, -1.0)])
+def test_negative_waits_of_damaged_rows_are_compared_as_no_wait(waits: tuple[float, float]) -> None:
+    """A report of them can be made, so a comparison can, too."""
+    before, after = (figures(waits={("p", "K"): (1_000, wait)}) for wait in waits)
+    found = verdicts(before, after)["wait p50", "p", "K"]
+    assert found == ("same" if waits[0] == waits[1] else "worse" if waits[0] < 0 else "better")
+
+
 def samples(seed: int, number: int, median: float) -> Figures:
     """The quantiles of log-normal waits."""
     draw = np.random.default_rng(seed).lognormal(np.log(median), 1.5, number)

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from purgatory import Purgatory
 from purgatory.journal import Journal
-from purgatory.journal.files import data_files
+from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.journal.schema import OUTCOMES
+from purgatory.pipeline.replay.pieces import Piece, impossible, trace_of
 from purgatory.pipeline.replay.simulation import Script, Trace, first_impossible, recorded_lateness, replay
 from purgatory.testing import VirtualClock
 from tests.journal.kit import Fetch
@@ -89,6 +90,33 @@ def test_an_operation_that_ends_before_it_parks_is_found() -> None:
     """No purgatory records one; one that is pending has no end."""
     assert first_impossible(trace((5, 9, 9, EXPIRED), (5, 9, -1, PENDING), (5, 9, 4, COMPLETED))) == 2
     assert first_impossible(trace((5, 9, 9, EXPIRED), (5, 9, 5, COMPLETED))) is None
+
+
+@pytest.mark.parametrize("outcome", ["", "weird", None])
+def test_an_outcome_that_is_not_in_the_schema_is_found(outcome: str | None) -> None:
+    """The operation is named, as is one that ends before it parks."""
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {
+        "op_id": 7,
+        "keys": ["a"],
+        "parked_at": 5,
+        "finished_at": 9,
+        "anchor_ms": 0,
+    }
+    piece = Piece(("h-1-a", "p", 1), 0, 100)
+
+    def wrong(**figures: Any) -> str | None:
+        schema = pa.schema([field.with_nullable(True) for field in ARROW_SCHEMA])
+        table = pa.Table.from_pylist([row | {"outcome": "completed"}, row | {"op_id": 8} | figures], schema=schema)
+        return impossible(table, trace_of(table), piece)
+
+    assert wrong(outcome="completed") is None
+    ends_early = wrong(outcome="completed", finished_at=4)
+    assert ends_early == "operation 8 of purgatory 'p', source 'h-1-a', ends before it parks"
+    unknown = wrong(outcome=outcome)
+    assert unknown is not None
+    assert unknown.startswith(
+        f"operation 8 of purgatory 'p', source 'h-1-a', has the outcome {outcome!r}, which is none"
+    )
 
 
 def test_a_far_deadline_does_not_hide_that_the_timer_was_held() -> None:

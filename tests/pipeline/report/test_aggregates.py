@@ -9,13 +9,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from purgatory.journal import JournalError
 from purgatory.pipeline.report.aggregates import (
+    HOT_OUTCOMES,
     Aggregate,
     Aggregates,
     durations_by_step,
     durations_within,
     step_and_duration,
 )
+from purgatory.pipeline.report.report import _check_outcomes, _check_times
+from purgatory.pipeline.report.time_span import TimeSpan
 from purgatory.pipeline.report.verdicts import least_share
 
 
@@ -127,3 +131,25 @@ def test_the_durations_within_some_steps_are_those_of_these_steps(
                 expected[ms] = expected.get(ms, 0) + number
     assert dict(zip(found.values.tolist(), found.counts.tolist(), strict=True)) == expected
     assert found.values.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("outcome", ["", "weird", "None"])
+def test_an_unknown_outcome_is_an_error_with_its_name(outcome: str) -> None:
+    """A journal from another program; the tables have a column for each outcome of the schema."""
+    aggregates = Aggregates()
+    for name in (*HOT_OUTCOMES, outcome):
+        aggregates.add(("outcome", "p", "K", name), [1, 0])
+    with pytest.raises(
+        JournalError, match=f"the journal there has the outcome '{outcome}', which is none of pending, completed"
+    ):
+        _check_outcomes("there", aggregates)
+
+
+def test_a_time_before_the_first_step_is_an_error() -> None:
+    """Python has no time before the year 1; a step may begin before its first record."""
+    first_ms = -62_135_596_800_000 + 1_000
+    span = TimeSpan()
+    span.add("a", first_ms, 0)
+    _check_times("there", span, 1_000)
+    with pytest.raises(JournalError, match=f"the journal there has a time that is too close to the year 1: {first_ms}"):
+        _check_times("there", span, 1_000, 604_800_000)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from purgatory.pipeline.report.aggregates import Aggregate, step_and_duration
-from purgatory.pipeline.report.times import TimeSteps, find_own_times, find_times
+from purgatory.pipeline.report.times import TimeSteps, _at_share, find_own_times, find_times
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
 MINUTE_MS = 60_000
@@ -154,3 +154,14 @@ def test_a_journal_without_a_usual_step_has_no_interval_of_its_own() -> None:
     assert find_own_times(steps_of([step(0, [])]), 0.1).num_rows == 0
     steps = [step(minute, drawn(minute, 900), expired=9) for minute in range(60)]
     assert find_own_times(steps_of(steps), 0.1).num_rows == 0
+
+
+def test_negative_waits_of_damaged_rows_are_compared_as_no_wait() -> None:
+    """As in a comparison; half of the operations end before they park."""
+    damaged = [[-1.0 if at % 2 else wait for at, wait in enumerate(waits)] for waits in USUAL]
+    baseline = tables([step(m, waits) for m, waits in enumerate(damaged)], list(chain.from_iterable(damaged)))
+    steps = [step(m, [5.0] * 1_500 if 20 <= m < 30 else waits) for m, waits in enumerate(USUAL)]
+    rows = find_times(baseline, steps_of(steps), 0.1).to_pylist()
+    assert any(row["verdict"] == "worse" and row["measure"] == "wait p50" for row in rows)
+    row = dict.fromkeys(("p50", "p90", "p99", "p999", "max"), -1.0)
+    assert _at_share(row, 0.8) == pytest.approx(0.0)
