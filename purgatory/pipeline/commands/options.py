@@ -105,20 +105,26 @@ def remote_url(options: argparse.Namespace) -> str | None:
     if remote is None:
         return None if master is not None else os.environ.get("SPARK_REMOTE") or None
     if master is not None:
-        raise ValueError(f"either master or remote must be set, got {master!r} and {remote!r}")
+        raise ValueError(f"either master or remote must be set, got {_shown(master)} and {_shown(remote)}")
     if not re.fullmatch(r"sc://[^/].*", remote):
-        raise ValueError(f"remote must be a URL as sc://host:15002, got {remote!r}")
+        raise ValueError(f"remote must be a URL as sc://host:15002, got {_shown(remote)}")
     return remote
 
 
 def check_master(master: str | None) -> None:
     """Raise ValueError unless the form of ``master`` is one that Spark accepts.  None is the default."""
     if master is not None and master.startswith("sc://"):
-        raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {master!r}")
+        raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {_shown(master)}")
     if master is not None and not _MASTER.fullmatch(master):
         raise ValueError(
-            f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {master!r}"
+            f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {_shown(master)}"
         )
+
+
+def _shown(url: str) -> str:
+    """Return the ``repr`` of a URL for an error message, without a user, a password, and a token."""
+    url, semicolon, _ = re.sub(r"//.*@", "//***@", url).partition(";")
+    return repr(f"{url};***" if semicolon else url)
 
 
 def check_paths(options: argparse.Namespace) -> None:
@@ -160,7 +166,10 @@ def name_and_value(text: str) -> tuple[str, str]:
     """Parse ``NAME=VALUE``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+        what = "no name" if equals else "no ="
+        raise argparse.ArgumentTypeError(
+            f"must be NAME=VALUE, got a text with {what}; it is not repeated here, because it may contain a secret"
+        )
     return name, value
 
 

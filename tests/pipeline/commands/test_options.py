@@ -1,5 +1,7 @@
 """What the options of several commands mean."""
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from purgatory.pipeline.commands.options import local_settings, remote_url
+from purgatory.pipeline.commands.options import check_master, local_settings, name_and_value, remote_url
 
 
 def test_a_remote_is_the_url_of_a_connect_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +32,31 @@ def test_a_remote_is_the_url_of_a_connect_server(monkeypatch: pytest.MonkeyPatch
     assert url() == "sc://other"
     assert url("sc://h") == "sc://h"
     assert url(master="local") is None
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: name_and_value("spark.hadoop.fs.s3a.secret.key:secret"), "must be NAME=VALUE, got a text with no =;"),
+        (lambda: name_and_value("kafka.sasl.jaas.config secret"), "must be NAME=VALUE, got a text with no =;"),
+        (lambda: name_and_value("=secret"), "must be NAME=VALUE, got a text with no name;"),
+        (lambda: check_master("sc://me@h:1/;token=secret"), "which is a remote, got 'sc://***@h:1/;***'"),
+        (lambda: check_master("bad;token=secret"), "a URL as spark://host:port, got 'bad;***'"),
+        (lambda: remote("https://me:secret@h/;token=secret"), "sc://host:15002, got 'https://***@h/;***'"),
+        (lambda: remote("sc://h:1/;token=secret", "local"), "must be set, got 'local' and 'sc://h:1/;***'"),
+    ],
+)
+def test_an_error_about_an_option_has_no_secret(call: Callable[[], object], said: str) -> None:
+    """Standard error often goes to a log."""
+    with pytest.raises((ValueError, argparse.ArgumentTypeError)) as refused:
+        call()
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value).removesuffix("it may contain a secret")
+
+
+def remote(url: str, master: str | None = None) -> str | None:
+    options: Any = SimpleNamespace(remote=url, master=master, conf=[])
+    return remote_url(options)
 
 
 def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
