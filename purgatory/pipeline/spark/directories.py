@@ -35,7 +35,10 @@ class Directory(Protocol):
         """Return the content of a file; None if it does not exist."""
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file, and create the directory if it does not exist."""
+        """Write a file, and create the directory if it does not exist.
+
+        On this machine, an earlier file is replaced only when the new one is complete.
+        """
 
 
 class LocalDirectory:
@@ -56,7 +59,13 @@ class LocalDirectory:
 
     def write_text(self, name: str, text: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / name).write_text(text, encoding="utf-8")
+        unfinished = self.path / f".{name}-{uuid.uuid4().hex}"
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(self.path / name)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
 
     def __repr__(self) -> str:
         return str(self.path)

@@ -281,8 +281,9 @@ def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress
         str(spark.conf.get("spark.sql.shuffle.partitions"))
     )
     checkpoint = directory_at(settings.checkpoint, spark)
-    checkpoint.write_text(_SHARDS_FILE, f"{shards}\n")
-    checkpoint.write_text(_OUT_FILE, f"{_location_of_output(settings)}\n")
+    for name, value in ((_SHARDS_FILE, shards), (_OUT_FILE, _location_of_output(settings))):
+        if checkpoint.read_text(name) != f"{value}\n":  # a store may truncate a file before it writes it again
+            checkpoint.write_text(name, f"{value}\n")
     ship_package(spark)
     silence_state_server(spark)
     if "RocksDB" not in str(spark.conf.get(_PROVIDER)):

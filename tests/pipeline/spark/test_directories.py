@@ -51,6 +51,24 @@ def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: p
     assert not HadoopDirectory(spark, f"{store}/none").is_directory()
 
 
+def test_a_text_on_this_machine_is_replaced_only_when_it_is_complete(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, or an end of the process, leaves the earlier text: a checkpoint cannot be used without it."""
+    directory = LocalDirectory(tmp_path)
+    directory.write_text("shards", "7\n")
+
+    def fail(path: pathlib.Path, text: str, **_: Any) -> int:
+        path.write_bytes(text.encode()[:1])
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", fail)
+    with pytest.raises(OSError, match="No space left"):
+        directory.write_text("shards", "16\n")
+    assert directory.read_text("shards") == "7\n"
+    assert directory.names() == ["shards"]
+
+
 def interrupted(out: str, spark: Any) -> None:
     with write_files(out, spark) as directory:
         (directory / "a b.html").write_text("3")
