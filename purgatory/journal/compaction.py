@@ -92,8 +92,10 @@ def _exclusive(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise JournalError(f"the journal {folder} is being compacted by another process") from None
+        except OSError as error:
+            raise JournalError(f"the journal {folder} cannot be locked for a compaction: {error.strerror}") from error
         yield
     finally:
         os.close(descriptor)

@@ -344,7 +344,7 @@ def _alive(source: str, pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except (OSError, OverflowError):  # another user's process, or a number that no process has: not a file of ours
         return True
     return True
 

@@ -1,5 +1,6 @@
 """Merging small files: no row is lost or doubled, whatever stops it, wherever it stops."""
 
+import errno
 import os
 import pathlib
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -168,6 +169,21 @@ def test_what_cannot_be_compacted(tmp_path: pathlib.Path) -> None:
     assert names(tmp_path) == here
     with pytest.raises(JournalError, match="must be a directory, got a file"):
         compact(corrupt)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a compaction needs a POSIX system")
+def test_a_file_system_without_locks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error gives the reason of the system, and does not speak of another process."""
+    import fcntl
+
+    def flock(descriptor: int, operation: int) -> NoReturn:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    before = journal(tmp_path / "journal")
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(JournalError, match="cannot be locked for a compaction: No locks available"):
+        compact(tmp_path / "journal")
+    assert rows(tmp_path / "journal") == before
 
 
 @pytest.mark.parametrize(

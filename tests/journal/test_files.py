@@ -60,6 +60,15 @@ def test_on_windows_no_process_is_sent_a_signal(tmp_path: pathlib.Path, monkeypa
     assert sorted(kernel.closed) == [ALIVE, ended]
 
 
+def test_a_number_that_no_process_has_is_left_alone(tmp_path: pathlib.Path) -> None:
+    """Such a file is not one of this library."""
+    host, _, start = new_source().rsplit("-", 2)
+    foreign = tmp_path / f".part-{host}-{10**30}-{start}-0.tmp"
+    foreign.touch()
+    prepare(tmp_path)
+    assert foreign.exists()
+
+
 def test_the_name_of_a_run_has_its_start_time() -> None:
     """A name of another form, as in journals that were made by other programs, has none."""
     before_ms = time.time_ns() // 1_000_000
