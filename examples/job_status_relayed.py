@@ -5,7 +5,7 @@ import os
 import uuid
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Query
 from redis.asyncio import Redis
 
 from purgatory import Purgatory
@@ -14,8 +14,8 @@ from purgatory.relay import RedisTransport, Relay
 
 URL = os.environ.get("REDIS_URL", "redis://localhost:6379")
 store = Redis.from_url(URL, decode_responses=True)
-room = Purgatory("jobs", max_parked=10_000)
 tasks: set[asyncio.Task[None]] = set()
+Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 
 
 async def load(jobs: list[str]) -> dict[str, int]:
@@ -23,7 +23,7 @@ async def load(jobs: list[str]) -> dict[str, int]:
     return {job: int(row) for job, row in zip(jobs, rows, strict=True) if row is not None}
 
 
-relay = Relay(room, RedisTransport(URL, channel="jobs"), refresh=load)
+relay = Relay(Purgatory("jobs", max_parked=10_000), RedisTransport(URL, channel="jobs"), refresh=load)
 app = FastAPI(lifespan=purgatory_lifespan(relay))
 install_errors(app)
 app.mount("/healthz", health(relay))
@@ -45,7 +45,7 @@ async def start() -> dict[str, str]:
 
 
 @app.get("/jobs/{job}")  # ?wait=30&seen=40, or the header Prefer: wait=30
-async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: int = -10) -> int:
+async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: Seen = -10) -> int:
     progress, goal = (await load([job])).get(job), min(seen + 10, 100)
     if progress is None:
         raise HTTPException(404)

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Query
 
 from purgatory import Purgatory
 from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
@@ -16,6 +16,7 @@ from purgatory.relay import Relay, UnixTransport
 
 FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # shared by all workers
 FOLDER.mkdir(mode=0o700, exist_ok=True)
+Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None, check_same_thread=False)  # each statement commits
 store.executescript("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
 
@@ -46,7 +47,7 @@ async def start() -> dict[str, str]:
 
 
 @app.get("/jobs/{job}")  # ?wait=30&seen=40, or the header Prefer: wait=30
-async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: int = -10) -> int:
+async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: Seen = -10) -> int:
     progress, goal = (await load([job])).get(job), min(seen + 10, 100)
     if progress is None:
         raise HTTPException(404)

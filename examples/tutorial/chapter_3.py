@@ -5,7 +5,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, HTTPException, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
 
 from purgatory import Purgatory
 from purgatory.asgi import Wait, install_errors, purgatory_lifespan, waiting
@@ -14,6 +14,7 @@ room = Purgatory("jobs", max_parked=1_000, max_parked_per_key=20)
 progress: dict[str, int] = {}
 results: dict[str, str] = {}
 pool = ThreadPoolExecutor(4)
+Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 
 app = FastAPI(lifespan=purgatory_lifespan(room))
 install_errors(app)  # 503 if the purgatory is full, 429 if the key is
@@ -37,7 +38,7 @@ def start() -> str:
 
 
 @app.get("/jobs/{job}")
-async def status(job: str, wait: Annotated[Wait, Depends(waiting(room, longest=55))], seen: int = -10) -> int:
+async def status(job: str, wait: Annotated[Wait, Depends(waiting(room, longest=55))], seen: Seen = -10) -> int:
     if job not in progress:
         raise HTTPException(404)
     goal = min(seen + 10, 100)

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Query
 
 from purgatory import Purgatory
 from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
@@ -18,6 +18,7 @@ from purgatory.relay import Relay, UnixTransport
 FOLDER = Path(os.environ.get("JOBS", "jobs"))  # every worker uses the same folder
 FOLDER.mkdir(exist_ok=True)
 tasks: set[asyncio.Task[None]] = set()
+Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 
 
 def query(sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -61,7 +62,7 @@ async def start() -> str:
 
 
 @app.get("/jobs/{job}")
-async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: int = -10) -> int:
+async def status(job: str, wait: Annotated[Wait, Depends(waiting(relay, longest=55))], seen: Seen = -10) -> int:
     progress = (await load([job])).get(job)
     if progress is None:
         raise HTTPException(404)

@@ -64,6 +64,15 @@ def test_what_else_it_answers(module: ModuleType) -> None:
     assert len(module.room) == 0
 
 
+@pytest.mark.parametrize("seen", ["9" * 400, "-" + "9" * 400, "101", "-11"])
+def test_a_progress_that_no_job_makes_gets_422(module: ModuleType, seen: str) -> None:
+    """A number outside the range is refused, so that no threshold is too large for a float."""
+    with TestClient(module.app) as client:
+        job = client.post("/jobs").json()["id"]
+        assert client.get(f"/jobs/{job}?wait=30&seen={seen}").status_code == 422
+    assert len(module.room) == 0
+
+
 def test_it_is_as_short_as_promised() -> None:
     """The whole program, with imports and blank lines, has at most 50 lines."""
     assert len(Path(job_status.__file__).read_text().splitlines()) <= 50

@@ -1,6 +1,7 @@
 """The job example with real processes: two workers of uvicorn, and a real Redis."""
 
 import asyncio
+import importlib
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from tests.parts import missing
 from tests.relay.engines import RedisServer, free_port
+from tests.testclient import TestClient
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "several-workers.md"
@@ -74,6 +76,14 @@ async def test_a_poll_in_one_worker_follows_a_job_of_the_other() -> None:
             assert (await other.get(f"/jobs/{job}", params={"seen": 95}, headers=preferred)).json() == 100
     finally:
         redis.close()
+
+
+@pytest.mark.parametrize("seen", ["9" * 400, "-" + "9" * 400, "101", "-11"])
+def test_a_progress_that_no_job_makes_gets_422(seen: str) -> None:
+    """A number outside the range is refused before Redis is asked."""
+    pytest.importorskip("redis")
+    program = importlib.import_module("examples.job_status_relayed")
+    assert TestClient(program.app).get(f"/jobs/1?wait=30&seen={seen}").status_code == 422
 
 
 def test_the_page_shows_the_example() -> None:

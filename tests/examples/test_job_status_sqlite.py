@@ -1,6 +1,7 @@
 """The job example without a server: two workers of uvicorn, SQLite, and sockets in a directory."""
 
 import asyncio
+import importlib
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from tests.relay.engines import free_port
+from tests.testclient import TestClient
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +55,17 @@ def test_polls_in_any_worker_follow_a_job() -> None:
     """Any of the workers may accept a poll; one of them does the job."""
     with tempfile.TemporaryDirectory(prefix="jobs-") as folder:
         asyncio.run(follow_a_job(folder))
+
+
+@pytest.mark.parametrize("seen", ["9" * 400, "-" + "9" * 400, "101", "-11"])
+def test_a_progress_that_no_job_makes_gets_422(seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number outside the range is refused, so that no threshold is too large for a float."""
+    monkeypatch.setenv("JOBS_FOLDER", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "examples.job_status_sqlite", raising=False)
+    program = importlib.import_module("examples.job_status_sqlite")
+    program.store.execute("INSERT INTO jobs VALUES ('1', 0)")
+    assert TestClient(program.app).get(f"/jobs/1?wait=30&seen={seen}").status_code == 422
+    program.store.close()
 
 
 def test_it_has_at_most_55_lines() -> None:

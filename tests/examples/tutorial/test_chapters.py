@@ -100,6 +100,21 @@ def test_a_thread_answers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert finished.result(30).json() == f"the result of {job}"
 
 
+@pytest.mark.parametrize("seen", ["9" * 400, "-" + "9" * 400, "101", "-11"])
+@pytest.mark.parametrize("name", [*WITH_THREADS, "chapter_5"])
+def test_a_progress_that_no_job_makes_gets_422(
+    name: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chapters 2 to 6: a number outside the range is refused, so that no threshold is too large for a float."""
+    monkeypatch.setenv("JOBS", str(tmp_path))
+    chapter = load(name)
+    if name == "chapter_5":
+        chapter.query("INSERT INTO jobs VALUES ('7', 0)")
+    else:
+        chapter.progress["7"] = 0
+    assert TestClient(chapter.app).get(f"/jobs/7?wait=30&seen={seen}").status_code == 422
+
+
 @pytest.mark.parametrize("name", ["chapter_3", "chapter_4", "chapter_6"])
 async def test_a_full_key_is_refused(name: str) -> None:
     """Chapter 3: the 21st poll of one job gets 429 with Retry-After; a request without ``wait`` is still answered."""
