@@ -2,10 +2,18 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
+
+from purgatory.testing import parked
+from tests.testclient import TestClient
 
 ROOT = Path(__file__).parent.parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
@@ -109,6 +117,28 @@ def test_the_home_page_has_the_example_of_the_readme() -> None:
     )
     assert "FastAPI" in readme
     assert home == readme
+
+
+@pytest.mark.skipif(find_spec("fastapi") is None, reason="needs fastapi")
+def test_the_program_of_the_readme_answers() -> None:
+    """The program answers 204 if nothing is there and the client does not wait, the order if one comes while it waits,
+    and 422 for a number that no order has.
+    """
+    (program, *_) = (text for language, text in blocks(ENGLISH) if language == "python")
+    names = vars(module := ModuleType("readme"))
+    with patch.dict(sys.modules, {"readme": module}):
+        exec(compile(program, str(ENGLISH), "exec", dont_inherit=True), names)
+    with TestClient(names["app"]) as client, ThreadPoolExecutor(1) as browser:
+        assert client.get("/orders").status_code == 204
+        polling = browser.submit(client.get, "/orders?after=0&wait=30")
+        assert client.portal is not None
+        client.portal.call(parked, names["room"])
+        assert client.post("/orders/apples").json() == 1
+        assert polling.result(30).json() == ["apples"]
+        assert client.get("/orders?after=1").status_code == 204
+        for after in ("9" * 400, "-" + "9" * 400, "-3"):
+            assert client.get(f"/orders?wait=30&after={after}").status_code == 422
+        assert client.get("/healthz/").json() == {"status": "open"}
 
 
 def anchors(path: Path) -> set[str]:
