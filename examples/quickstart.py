@@ -1,37 +1,33 @@
-"""Park two requests; one completes, and one expires: ``python -m examples.quickstart``."""
+"""Three readers wait; a task and a thread answer two of them: ``python -m examples.quickstart``."""
 
 import asyncio
 
-from purgatory import DelayedOperation, Purgatory
+from purgatory import Purgatory
 
-orders: list[str] = []
+log: list[str] = []
 
 
-class FetchOrders(DelayedOperation[list[str]]):
-    """Wait for ``count`` orders; after the timeout, return the orders that have arrived."""
-
-    def __init__(self, count: int, timeout: float) -> None:
-        super().__init__(timeout)
-        self.count = count
-
-    def try_complete(self) -> bool:
-        return len(orders) >= self.count
-
-    def on_complete(self) -> list[str]:
-        return orders[: self.count]
+async def read(room: Purgatory, after: int) -> None:
+    orders = await room.wait_value(lambda: log[after:] or None, keys={"orders": after + 1}, timeout=0.5)
+    print(f"after {after}:", orders or "none in time")
 
 
 async def main() -> None:
-    async with Purgatory[FetchOrders]("fetch") as purgatory:
-        soon, never = FetchOrders(2, timeout=10.0), FetchOrders(9, timeout=0.5)
-        fetches = [asyncio.create_task(purgatory.park(fetch, ["orders"])) for fetch in (soon, never)]
+    async with Purgatory("shop") as room:
+        readers = [asyncio.create_task(read(room, after)) for after in range(3)]
         await asyncio.sleep(0)
-        print("parked:", purgatory)
-        for order in ("apples", "bread"):
-            orders.append(order)
-            print("ordered", order, "- completed", purgatory.check_and_complete("orders"))
-        for fetch, answer in zip((soon, never), await asyncio.gather(*fetches), strict=True):
-            print(fetch.outcome.name, answer)
+        print("waiting:", len(room))
+
+        log.append("apples")
+        room.check_soon("orders", len(log))  # skips the readers that wait for a later order
+        await readers[0]
+
+        def write() -> None:  # runs in a thread, like a "def" endpoint of FastAPI
+            log.append("bread")
+            room.check_threadsafe("orders", len(log))
+
+        await asyncio.to_thread(write)
+        await asyncio.gather(*readers)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _PIPELINE = {
 # What follows "python -m", the packages that the example needs in addition to this one, and what the example shows.
 _EXAMPLES = (
     ("examples", "aiopurgatory[examples]", "the long poll and the consumer groups, in half a minute"),
-    ("examples.quickstart", "", "forty lines: park, complete, expire"),
+    ("examples.quickstart", "", "forty lines: a value, a deadline, a thread"),
     ("uvicorn examples.job_status:app", "fastapi uvicorn", "the status of jobs, as a long poll in FastAPI"),
     (
         "uvicorn examples.job_status_relayed:app",

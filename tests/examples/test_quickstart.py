@@ -13,8 +13,14 @@ def test_it_has_fewer_than_forty_lines() -> None:
     assert len(inspect.getsource(quickstart).splitlines()) < 40
 
 
-def test_it_shows_requests_parking_completing_and_expiring() -> None:
-    """The command prints one request that completes, and one that expires with the available orders."""
+def test_the_page_shows_the_program() -> None:
+    """The page contains the program, word for word, without its docstring, after a shorter one."""
+    page = (Path(__file__).parents[2] / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    assert f"```python\n{inspect.getsource(quickstart).partition(chr(10) * 2)[2]}```" in page
+
+
+def test_it_shows_waits_that_end_by_a_task_a_thread_and_the_deadline() -> None:
+    """The command prints three waits: a task answers the first and a thread the second; the third finds nothing."""
     root = Path(quickstart.__file__).resolve().parents[1]
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "examples.quickstart"],
@@ -26,9 +32,8 @@ def test_it_shows_requests_parking_completing_and_expiring() -> None:
     assert ran.stderr == ""
     assert ran.returncode == 0
     assert ran.stdout.splitlines() == [
-        "parked: <Purgatory 'fetch' open parked=2 watched=2 num_delayed=2>",
-        "ordered apples - completed 0",
-        "ordered bread - completed 1",
-        "COMPLETED ['apples', 'bread']",
-        "EXPIRED ['apples', 'bread']",
+        "waiting: 3",
+        "after 0: ['apples']",
+        "after 1: ['bread']",
+        "after 2: none in time",
     ]
