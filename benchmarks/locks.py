@@ -7,6 +7,7 @@ Neither has a timeout of its own, so each is wrapped in :func:`asyncio.timeout` 
 """
 
 import asyncio
+import importlib.util
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from purgatory.locks import KeyedLock
 from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
 from .row import Row, Scale, Unavailable
 
-__all__ = ["rows"]
+__all__ = ["prepare", "rows"]
 
 SECTION = "locks"
 TIMEOUT = 30.0
@@ -113,11 +114,15 @@ class _Recipe(_Contender):
 
 class _Package(_Contender):
     def __init__(self) -> None:
-        try:
-            from asyncio_keyed_lock import AsyncioKeyedLock
-        except ImportError:
-            raise Unavailable("install asyncio-keyed-lock: pip install 'aiopurgatory[bench]'") from None
+        from asyncio_keyed_lock import AsyncioKeyedLock
+
         self.block = AsyncioKeyedLock()
+
+
+def prepare() -> None:
+    """Raise Unavailable if the package is not installed."""
+    if importlib.util.find_spec("asyncio_keyed_lock") is None:
+        raise Unavailable("asyncio-keyed-lock is not installed: pip install 'aiopurgatory[bench]'")
 
 
 def rows(scale: Scale) -> Iterator[Row]:

@@ -1,7 +1,9 @@
 """The table of the benchmarks: budgets that can be missed, alternating samples, figures in the documentation."""
 
+import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,17 @@ def test_the_command_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main(["nonsense"])
     assert f"choose from {', '.join(SECTIONS)}" in capsys.readouterr().err
+
+
+def test_a_section_without_its_package_is_not_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command names the package that the locks are compared with, and does not fail."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "asyncio_keyed_lock" else found(name))
+    monkeypatch.setitem(sys.modules, "asyncio_keyed_lock", None)
+    assert main(["locks", "--quick", "--here"]) == 0
+    assert "locks: not measured: asyncio-keyed-lock is not installed: pip install" in capsys.readouterr().out
 
 
 def test_a_section_measured_again_replaces_its_own_rows(tmp_path: Path) -> None:
