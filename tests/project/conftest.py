@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 
 from tests.project.test_docs import BLOCKS, ROOT
 from tests.project.test_typing import FILES, pyright
+
+# The files of the page about testing, by name: they import each other, so the page cannot run them one by one.
+_PAGE = (ROOT / "docs" / "how-to" / "testing-web-applications.md").read_text(encoding="utf-8")
+WHOLE_FILES: dict[str, str] = dict(re.findall(r"^```py\n# (\w+\.py)\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL))
 
 _MYPY = f"""
 [mypy]
@@ -25,11 +30,15 @@ mypy_path = {ROOT}
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with each program of the pages in a file of its own, named after its page and line."""
+    """Return a folder with each program of the pages in a file of its own, named after its page and line, and the files
+    of the page about testing under their own names.
+    """
     folder = tmp_path_factory.mktemp("programs")
     for block in BLOCKS:
         page = block.path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "__").replace("-", "_")
         (folder / f"{page.replace('.', '_')}_{block.line}.py").write_text(block.text, encoding="utf-8")
+    for name, text in WHOLE_FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -58,6 +67,6 @@ def pyright_findings(programs: Path) -> list[dict[str, Any]]:
     project = programs / "pyrightconfig.json"
     project.write_text(json.dumps(settings), encoding="utf-8")
     report = pyright("--project", str(project))
-    assert report["summary"]["filesAnalyzed"] >= len(BLOCKS) + len(FILES)
+    assert report["summary"]["filesAnalyzed"] >= len(BLOCKS) + len(WHOLE_FILES) + len(FILES)
     findings: list[dict[str, Any]] = report["generalDiagnostics"]
     return findings

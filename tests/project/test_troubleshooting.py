@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 import purgatory
+from purgatory import Purgatory, locks
 
 ROOT = Path(__file__).parent.parent.parent
-MESSAGES = re.findall(r"^### `(.+)`$", (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^### `(.+)`$", PAGE, re.MULTILINE)
+GUESSES = re.findall(r"^\| `(?:room\.)?(\w+)[^|]*` \| (.*) \|$", PAGE, re.MULTILINE)
 
 
 def _text(node: ast.AST) -> str:
@@ -37,6 +40,21 @@ RAISED = [text for path in SOURCES for text in _texts_in_raise(ast.parse(path.re
 def test_there_are_messages() -> None:
     """The page quotes at least fifteen messages, each once."""
     assert len(MESSAGES) == len(set(MESSAGES)) >= 15
+
+
+@pytest.mark.parametrize(("guess", "advice"), GUESSES)
+def test_the_page_names_what_exists(guess: str, advice: str) -> None:
+    """A name that readers guess does not exist, and every name beside it does."""
+    places = (Purgatory, locks)
+    assert not any(hasattr(place, guess) for place in (purgatory, *places))
+    names = re.findall(r"`(?:await )?(?:room\.)?(\w+)(?:\(.*?\))?`", advice.replace("len(room)", "__len__"))
+    assert names
+    assert [name for name in names if not any(hasattr(place, name) for place in places)] == []
+
+
+def test_there_are_guesses() -> None:
+    """The table has the names of other libraries' methods and classes."""
+    assert {guess for guess, _ in GUESSES} >= {"notify", "close", "parked", "wait", "Lock", "Semaphore"}
 
 
 @pytest.mark.parametrize("message", MESSAGES)
