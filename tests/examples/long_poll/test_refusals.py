@@ -81,6 +81,7 @@ async def test_an_offset_that_is_no_longer_kept_gets_410(make_harness: Callable[
         ("a?offset=1.0", "offset must be an integer"),
         ("a?offset=%D9%A1", "offset must be an integer"),
         ("a?offset=1", "offset must be at most 0, the end of topic 'a', got 1"),
+        ("a?offset=" + "9" * 400, "offset must be "),
         ("a?min_bytes=x", "min_bytes must be an integer"),
         ("a?min_bytes=10001", "min_bytes must be at most the size of a topic, 10000, got 10001"),
         ("a?min_bytes=9&max_bytes=8", "min_bytes must be at most max_bytes, 8, got 9"),

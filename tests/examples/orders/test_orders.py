@@ -217,6 +217,7 @@ async def test_a_reader_that_leaves_during_a_read_leaves_no_old_state(monkeypatc
         ("PUT", "/orders/" + "o" * 6000, {"status": "paid"}),
         ("GET", "/orders/o-1", {"after": "9" * 400}),
         ("GET", "/orders/o-1", {"after": str(2**31)}),
+        ("GET", "/orders/o-1", {"after": "-3"}),
         ("GET", "/orders/o-1", {"wait": "nan"}),
     ],
 )
