@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import patch
 
 import pytest
 
@@ -126,8 +125,11 @@ def test_the_program_of_the_readme_answers() -> None:
     """
     (program, *_) = (text for language, text in blocks(ENGLISH) if language == "python")
     names = vars(module := ModuleType("readme"))
-    with patch.dict(sys.modules, {"readme": module}):
+    sys.modules["readme"] = module  # FastAPI looks up the types of the annotations there
+    try:
         exec(compile(program, str(ENGLISH), "exec", dont_inherit=True), names)
+    finally:
+        del sys.modules["readme"]  # but not what the program has imported, as patch.dict() would
     with TestClient(names["app"]) as client, ThreadPoolExecutor(1) as browser:
         assert client.get("/orders").status_code == 204
         polling = browser.submit(client.get, "/orders?after=0&wait=30")
