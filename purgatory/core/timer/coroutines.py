@@ -17,6 +17,9 @@ __all__ = ["COROUTINE", "is_coroutine", "is_coroutine_function", "refusal", "ref
 COROUTINE: Final = types.CoroutineType
 """The class of the object that an ``async def`` function returns, for a check at nearly no cost."""
 _FUNCTION: Final = types.FunctionType
+_METHOD: Final = types.MethodType
+_BUILTIN: Final = types.BuiltinFunctionType
+_PARTIAL: Final = functools.partial
 _ASYNC: Final[int] = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -27,13 +30,21 @@ def is_coroutine(value: Any) -> bool:
 
 def is_coroutine_function(function: Any) -> bool:
     """Return whether calling the function, method, or partial returns a coroutine or an async generator."""
-    if type(function) is not _FUNCTION:  # most are plain functions: lambdas or functions defined with 'def'
-        while isinstance(function, functools.partial):
-            function = function.func
-        code = getattr(function, "__code__", None)
-        return isinstance(code, types.CodeType) and code.co_flags & _ASYNC != 0
-    flags: int = function.__code__.co_flags
-    return flags & _ASYNC != 0
+    kind = type(function)
+    # Most are plain functions, defined with 'lambda' or 'def', or methods and partials of these or of built-ins.  The
+    # general form below costs several times as much as one of these comparisons.
+    if kind is _PARTIAL or kind is _METHOD:
+        function = function.func if kind is _PARTIAL else function.__func__
+        kind = type(function)
+    if kind is _FUNCTION:
+        flags: int = function.__code__.co_flags
+        return flags & _ASYNC != 0
+    if kind is _BUILTIN:
+        return False
+    while isinstance(function, _PARTIAL):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    return isinstance(code, types.CodeType) and code.co_flags & _ASYNC != 0
 
 
 def refuse_coroutine_function(name: str, function: Any) -> None:

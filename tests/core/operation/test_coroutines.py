@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome, Purgatory, SystemTimer, TimerTask
+from purgatory.core.timer.coroutines import is_coroutine_function
 from purgatory.testing import VirtualClock
 from tests.helpers import Op, check
 from tests.sansio import QuietPurgatory
@@ -23,6 +24,10 @@ class _Callable:
 
     async def method(self) -> bool:
         return True
+
+
+class _Partial(functools.partial[Any]):
+    """A class of the user's own, as libraries have."""
 
 
 async def _generator() -> AsyncIterator[bool]:
@@ -243,3 +248,37 @@ async def test_a_coroutine_that_runs_already_is_left_alone(purgatory: Purgatory[
     with pytest.raises(StopIteration):
         coroutine.send(None)
     assert steps == ["begun", "ended"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        len,
+        [].append,
+        str,
+        _Callable,
+        _Callable().__repr__,
+        functools.partial(len),
+        functools.partial(lambda: True),
+        _Partial(len),
+    ],
+)
+def test_a_plain_callable_is_no_coroutine_function(function: Any) -> None:
+    """Built-in functions, classes, and methods and partials of these are accepted where a function is called."""
+    assert not is_coroutine_function(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _ready,
+        _generator,
+        _Callable().method,
+        functools.partial(_ready),
+        functools.partial(_Callable().method),
+        _Partial(_ready),
+    ],
+)
+def test_a_coroutine_function_is_recognised(function: Any) -> None:
+    """Also as a method, and in a partial."""
+    assert is_coroutine_function(function)
