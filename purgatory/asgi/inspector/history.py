@@ -49,7 +49,7 @@ class Sample:
         counters = room._core.counters
         self.at_ms: int = room.timer.clock.now_ms()
         self.parked: int = counters.parked
-        self.totals: dict[str, int] = {name: getattr(counters, name, 0) for name in TOTALS}
+        self.totals: dict[str, int] = {name: getattr(counters, name) for name in TOTALS}
         self.totals[WAITED] = counters.completed - counters.immediate
         self.totals["losses"] = sum([relay._losses for relay in relays])
         self.totals["reads"] = sum([relay._refresher.reads for relay in relays])
