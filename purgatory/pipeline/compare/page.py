@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
-from purgatory.pipeline.report.incident import figure, summary, timeline
+from purgatory.pipeline.report.incident import TO_END, figure, summary, timeline
 from purgatory.pipeline.report.page import COLOURS, EXPIRING, duration_scale, label_shares
 
 if TYPE_CHECKING:
@@ -179,10 +179,8 @@ def _note(row: dict[str, Any], intervals: list[dict[str, Any]]) -> str:
     if row["verdict"] == "same" and differing:
         first = differing[0]
         more = f", and {len(differing) - 1} more intervals" if len(differing) > 1 else ""
-        return (
-            f"but {first['verdict']} from {first['since']:%H:%M:%S} to {first['until']:%H:%M:%S}:"
-            f" {figure(first, 'journal')}{more}"
-        )
+        end = TO_END if first["to_end"] else f"to {first['until']:%H:%M:%S}"
+        return f"but {first['verdict']} from {first['since']:%H:%M:%S} {end}: {figure(first, 'journal')}{more}"
     return ""
 
 
@@ -206,6 +204,8 @@ def _times(comparison: "Comparison") -> pa.Table:
         values = [figure(row, name) for name in ("baseline", "journal", "extreme")]
         values[-1] += f" at {row['extreme_at']:%H:%M:%S}"
         times = [f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in ("since", "until")]
+        if row["to_end"]:
+            times[1] = "the end of the journal"
         texts = (row["verdict"], *times, row["measure"], of, *values, f"{row['operations']:,}")
         rows.append(dict(zip(names, texts, strict=True)))
     return pa.Table.from_pylist(rows, pa.schema({name: pa.string() for name in names}))
@@ -353,7 +353,7 @@ def _hot_keys(rows: list[dict[str, Any]]) -> Picture:
 
 def _times_of(row: dict[str, Any]) -> str:
     form = "%H:%M:%S" if row["since"].second or row["until"].second else "%H:%M"
-    return f"{row['since'].strftime(form)} to {row['until'].strftime(form)}"
+    return f"{row['since'].strftime(form)} to {'the end' if row['to_end'] else row['until'].strftime(form)}"
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -16,8 +16,9 @@ from .aggregates import LEAST_OF_A_SHARE
 from .times import REFUSED, Names, Row, TimeSteps
 from .verdicts import LEAST_ABOVE, least_share
 
-__all__ = ["figure", "interval", "name_of", "summary", "timeline"]
+__all__ = ["TO_END", "figure", "interval", "name_of", "summary", "timeline"]
 
+TO_END: Final = "until the end of the journal"
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
 _MOST_NAMES: Final = 4
 _MOST_DEPLOYS: Final = 8
@@ -36,8 +37,9 @@ def summary(times: pa.Table, steps: TimeSteps, tables: dict[str, pa.Table], depl
     if not worse:
         return []
     main = _main(worse)
-    since, until = _span(_together(worse[main]))
-    found = [_sentence(main, _together(worse[main]), since, until)]
+    together = _together(worse[main])
+    since, until = _span(together)
+    found = [_sentence(main, together, since, until)]
     overlapping = [names for names, rows in worse.items() if _overlaps(rows, since, until)]
     # A purgatory is worse if one of its kinds is, but refused operations are known only for the whole purgatory.
     others = [
@@ -48,9 +50,9 @@ def summary(times: pa.Table, steps: TimeSteps, tables: dict[str, pa.Table], depl
     if others:
         found.append(f"Also worse at that time: {_listed(map(name_of, others))}.")
     found += _not_affected(steps, set(overlapping), since, until)
-    outcomes = (row["outcome"] for row in _together(worse[main]))
+    outcomes = (row["outcome"] for row in together)
     found += _keys(tables, main[0], next((outcome for outcome in outcomes if outcome in _VERBS), None))
-    found += _nearest_deploy(deploys, since, until)
+    found += _nearest_deploy(deploys, since, _ended_at(together))
     return found
 
 
@@ -60,7 +62,8 @@ def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:
     if not worse:
         return []
     by_names = _by_names(times)
-    since, until = _span(_together(by_names[_main(by_names)]))
+    together = _together(by_names[_main(by_names)])
+    since, until = _span(together)[0], _ended_at(together)
     lines = [(row["since"], int(row["kind"] is None), interval(row)) for row in worse]  # kinds before their purgatory
     begun = "a new run of a server began"
     lines += [
@@ -76,8 +79,9 @@ def interval(row: Row) -> str:
     """Return an interval of :func:`~purgatory.pipeline.report.times.find_times` as one line."""
     what = f"{row['outcome']} share" if row["outcome"] else row["measure"]
     begin, end = row["since"], row["until"]
+    times = f"UTC {TO_END}" if row["to_end"] else f"to {_end(begin, end)} UTC"
     text = (
-        f"{begin:%Y-%m-%d %H:%M:%S} to {_end(begin, end)} UTC, {name_of((row['purgatory'], row['kind']))}: "
+        f"{begin:%Y-%m-%d %H:%M:%S} {times}, {name_of((row['purgatory'], row['kind']))}: "
         f"{what} {figure(row, 'journal')} instead of {figure(row, 'baseline')}"
     )
     if figure(row, "extreme") != figure(row, "journal"):
@@ -141,25 +145,35 @@ def _span(rows: Sequence[Row]) -> tuple[datetime, datetime]:
     return min(row["since"] for row in rows), max(row["until"] for row in rows)
 
 
+def _ended_at(rows: Sequence[Row]) -> datetime | None:
+    """Return when intervals ended, or None if they last until the end of the journal."""
+    return None if any(row["to_end"] for row in rows) else _span(rows)[1]
+
+
 def _overlaps(rows: Iterable[Row], since: datetime, until: datetime) -> bool:
     return any(row["since"] < until and since < row["until"] for row in rows)
 
 
 def _sentence(names: Names, rows: Sequence[Row], since: datetime, until: datetime) -> str:
     clauses = []
+    to_end = _ended_at(rows) is None
     for row in sorted(rows, key=lambda row: row["unit"] != "share"):
         here, usual = figure(row, "journal"), figure(row, "baseline")
         if row["unit"] == "share":
             clauses.append(f"{here} of the operations {_VERBS[row['outcome']]} instead of {usual}")
         else:
             clauses.append(f"{_MEASURES[row['measure']]} was {here} instead of {usual}")
-        if (row["since"], row["until"]) != (since, until):
+        if to_end and row["to_end"]:
+            if row["since"] != since:
+                clauses[-1] += f" (from {row['since']:%H:%M:%S})"
+        elif to_end or (row["since"], row["until"]) != (since, until):
             clauses[-1] += f" (from {row['since']:%H:%M:%S} to {row['until']:%H:%M:%S})"
     end = until.strftime("%H:%M:%S" if until.second else "%H:%M")
     begin = since.strftime("%Y-%m-%d, from %H:%M:%S" if since.second else "%Y-%m-%d, from %H:%M")
     if until.date() != since.date():
         end = f"{until:%Y-%m-%d} {end}"
-    return f"On {begin} to {end} UTC, {name_of(names)} was worse: {', and '.join(clauses)}."
+    times = f"UTC {TO_END}" if to_end else f"to {end} UTC"
+    return f"On {begin} {times}, {name_of(names)} was worse: {', and '.join(clauses)}."
 
 
 def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: datetime) -> list[str]:
@@ -213,20 +227,20 @@ def _keys(tables: dict[str, pa.Table], purgatory: str, outcome: str | None) -> l
     return [f"No key stands out: in the whole journal, {in_all}, and {none} (most on {here})."]
 
 
-def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime) -> list[str]:
+def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime | None) -> list[str]:
     if not deploys:
         return ["No new run of a server began in the reported time."]
-    nearest = min(deploys, key=lambda at: max(since - at, at - until, timedelta(0)))
+    nearest = min(deploys, key=lambda at: max(since - at, at - (until or at), timedelta(0)))
     which = "The nearest new run of a server" if len(deploys) > 1 else "A new run of a server"
     return [f"{which}, as with a deploy, began at {nearest:%H:%M:%S}, {_relative(nearest, since, until)}."]
 
 
-def _relative(at: datetime, since: datetime, until: datetime) -> str:
+def _relative(at: datetime, since: datetime, until: datetime | None) -> str:
     if at < since:
         return f"{_length(since - at)} before the change"
     if at == since:
         return "when the change began"
-    if at < until:
+    if until is None or at < until:
         return f"{_length(at - since)} after the change began"
     return f"{_length(at - since)} after the change began, and {_length(at - until)} after it ended"
 

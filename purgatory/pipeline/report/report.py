@@ -58,7 +58,9 @@ class Report:
     @property
     def steps(self) -> TimeSteps:
         """The table over time, with the waits from which it is computed."""
-        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms)
+        until_ms = self.selection.until_ms
+        whole = until_ms is None or self.last_at.timestamp() * 1000 < until_ms
+        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms, whole)
 
     @property
     def operations(self) -> int:

@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
+from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
 
-from .aggregates import QUANTILES, Aggregate, durations_within, quantiles
+from .aggregates import BY_CLOSING, QUANTILES, Aggregate, durations_within, quantiles
 from .verdicts import LEAST_ABOVE, RESOLUTION_S, share_verdict
 
 __all__ = ["REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
@@ -43,6 +43,7 @@ TIMES: Final = pa.schema(
     {
         **dict.fromkeys(("verdict", "measure", "purgatory", "kind", "outcome"), pa.string()),
         **dict.fromkeys(("since", "until"), pa.timestamp("us", tz="UTC")),
+        "to_end": pa.bool_(),
         "unit": pa.string(),
         **dict.fromkeys(("baseline", "journal", "extreme"), pa.float64()),
         "extreme_at": pa.timestamp("us", tz="UTC"),
@@ -57,12 +58,14 @@ class TimeSteps(NamedTuple):
     """The table ``over_time`` of a report, the waits from which it is computed, and the length of a step.
 
     ``waits``: for each purgatory and kind, a histogram from
-    :func:`~purgatory.pipeline.report.aggregates.step_and_duration`.
+    :func:`~purgatory.pipeline.report.aggregates.step_and_duration`.  ``whole``: whether the steps reach the end of the
+    journal; False if a selected time ends before it.
     """
 
     over_time: pa.Table
     waits: Mapping[Names, Aggregate]
     step_ms: int
+    whole: bool = True
 
     def by_name(self) -> dict[Names, list[Row]]:
         """Return the steps of each purgatory, and of each kind if the purgatory has several."""
@@ -81,7 +84,8 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
     """Return one row for each interval of the journal that is worse or better than the whole baseline.
 
     ``journal``: the figure of the interval.  ``extreme``: the figure of its most unusual step, which begins at
-    ``extreme_at``.  ``operations``: the number of operations that parked in the interval.
+    ``extreme_at``.  ``operations``: the number of operations that parked in the interval.  ``to_end``: whether the
+    interval lasts until the end of the journal; ``until`` is then the end of its last step.
     """
     waits = {(row["purgatory"], row["kind"]): row for row in baseline["waits"].to_pylist()}
     counts: dict[Names, list[Row]] = {}
@@ -97,7 +101,7 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
             for outcome in _outcomes(names):
                 judged = _judged_shares(steps, outcome, threshold, counts[names])
                 rows += _intervals(judged, journal, {"measure": "share", "unit": "share", "outcome": outcome}, names)
-    return _table(rows)
+    return _table(rows, journal)
 
 
 def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
@@ -117,7 +121,7 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
             about = {"measure": "share", "unit": "share", "outcome": outcome}
             share = partial(_share_of, outcome=outcome)
             rows += _intervals(_set_aside(steps, by_share, share), journal, about, names)
-    return _table([row for row in rows if row["verdict"] == "worse"])
+    return _table([row for row in rows if row["verdict"] == "worse"], journal)
 
 
 class _Judged(NamedTuple):
@@ -135,9 +139,26 @@ def _outcomes(names: Names) -> tuple[str, ...]:
     return (*_OUTCOMES, REFUSED) if names[1] is None else _OUTCOMES  # the kind of a refused operation is not known
 
 
-def _table(rows: list[Row]) -> pa.Table:
+def _table(rows: list[Row], journal: TimeSteps) -> pa.Table:
+    steps = journal.by_name() if rows else {}
+    lasts = [each[-1]["bucket"] for each in steps.values()]
+    for row in rows:
+        own = steps[row["purgatory"], row["kind"]]
+        near_end = max(lasts) - own[-1]["bucket"] <= timedelta(milliseconds=journal.step_ms)
+        row["to_end"] = journal.whole and near_end and not _has_ended(row, own)
     rows.sort(key=lambda row: (row["verdict"] != "worse", row["since"], row["purgatory"], row["kind"] or ""))
     return pa.Table.from_pylist(rows, schema=TIMES)
+
+
+def _has_ended(interval: Row, steps: Iterable[Row]) -> bool:
+    """Return whether a later operation shows that the interval has ended.
+
+    An operation does not show that if it ended as the operations of the interval did, or if its purgatory closed first.
+    """
+    bad = interval.get("outcome", EXPIRED)
+    alike = {BY_CLOSING, PENDING, *([] if bad == REFUSED else [bad])}
+    later = (row for row in steps if row["bucket"] >= interval["until"])
+    return any(row["operations"] > sum(row[name] for name in alike) for row in later)
 
 
 def _set_aside(

@@ -185,3 +185,22 @@ def test_runs_of_a_simulated_time_begin_with_their_first_rows() -> None:
     for ran in (-100_000.0, 5_000.0):
         rows = {run(ran, 1): (0.0, 40.0), run(ran + 0.1, 2): (40.0, 60.0)}
         assert begun(rows, now=ran + 1) == [40]
+
+
+def test_an_interval_to_the_end_of_the_journal_has_no_end() -> None:
+    """The hang may go on after the journal, so the sentences name no time at which it ended."""
+    wait = {"measure": "wait p50", "unit": "seconds", "outcome": None, "baseline": 0.4}
+    times = table(
+        interval("A", 20, 30, 0.9, to_end=True),
+        interval("A", 21, 28, 4.992, **wait, to_end=True),
+        interval("A", 20, 22, 0.2, outcome="failed", to_end=False),
+    )
+    first, *_, deploy = summary(times, steps("A", "B"), keys(), [at(31)])
+    assert first == (
+        "On 2026-11-24, from 14:20 UTC until the end of the journal, shop · A was worse: 90.00% of the operations"
+        " expired instead of 1.00%, and 20.00% of the operations failed instead of 1.00% (from 14:20:00 to 14:22:00),"
+        " and the median wait was 5 s instead of 400 ms (from 14:21:00)."
+    )
+    assert deploy == "A new run of a server, as with a deploy, began at 14:31:00, 11 min after the change began."
+    lines = timeline(times, [])
+    assert lines[0].startswith("2026-11-24 14:20:00 UTC until the end of the journal, shop · A: expired share 90.00%")

@@ -165,3 +165,25 @@ def test_negative_waits_of_damaged_rows_are_compared_as_no_wait() -> None:
     assert any(row["verdict"] == "worse" and row["measure"] == "wait p50" for row in rows)
     row = dict.fromkeys(("p50", "p90", "p99", "p999", "max"), -1.0)
     assert _at_share(row, 0.8) == pytest.approx(0.0)
+
+
+def test_an_interval_that_nothing_ends_lasts_to_the_end_of_the_journal() -> None:
+    """After it, operations expired only because the purgatory closed, or are pending; a completion ends the interval,
+    and so does the end of a selected time.
+    """
+    usual = [step(minute, USUAL[minute], expired=15) for minute in range(40)]
+    hang = [step(minute, [], expired=1_500) for minute in range(40, 48)]
+    closed = [step(48, [], expired=4, expired_by_closing=1_490), step(49, [], expired_by_closing=900, pending=3)]
+
+    def lasts(*after: Any, whole: bool = True) -> set[tuple[int, bool]]:
+        journal = steps_of([*usual, *hang, *after])._replace(whole=whole)
+        found = find_own_times(journal, 0.1).to_pylist()
+        found += [row for row in find_times(BASELINE, journal, 0.1).to_pylist() if row["outcome"] == "expired"]
+        return {((row["until"] - BEGIN).seconds // 60, row["to_end"]) for row in found}
+
+    assert lasts() == lasts(*closed) - {(49, True)} == {(48, True)}
+    assert lasts(*closed, whole=False) == {(48, False)}
+    assert lasts(step(48, USUAL[48], expired=15)) == {(48, False)}
+    assert lasts(*closed, step(50, [0.3])) == {(48, False)}
+    other = [step(minute, USUAL[minute], purgatory="q") for minute in range(60)]
+    assert lasts(*closed, *other) == {(48, False)}, "the journal goes on, so no one knows about p"
