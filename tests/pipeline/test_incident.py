@@ -91,8 +91,7 @@ def test_the_report_shows_the_minutes_the_limit_and_the_deploy(spark: Any, folde
     assert first.startswith(
         "On 2026-11-24, from 14:20 to 14:30 UTC, shop · Payment was worse: 85.40% of the operations"
     )
-    assert [others[0], others[2]] == [SAID[1], SAID[3]]
-    assert others[1].startswith("No key stands out")
+    assert others == SAID[1:4], "the keys are those of the interval, however many hot keys the report has"
     assert "4.99 s" not in page, "a wait of 5 s is 5 s everywhere"
     linked(folder / "report", page)
     assert "new run of a server" in page

@@ -102,7 +102,15 @@ def compared(
 
     skip_corrupt = options.skip_corrupt
     shown = None if options.quiet else console
-    other = compute(spark, baseline, top=options.top, selection=selection, skip_corrupt=skip_corrupt, console=shown)
+    other = compute(
+        spark,
+        baseline,
+        top=options.top,
+        selection=selection,
+        skip_corrupt=skip_corrupt,
+        console=shown,
+        interval_keys=False,
+    )
     return compare(spark, other, report, threshold=options.threshold, skip_corrupt=skip_corrupt)
 
 
@@ -152,6 +160,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             selection=selection,
             skip_corrupt=options.skip_corrupt,
             console=None if options.quiet else console,
+            interval_keys=False,
         )
         comparison = compared(spark, options, options.baseline, other, report, console)
         page = None if options.out is None else write_comparison(comparison, options.out, spark)

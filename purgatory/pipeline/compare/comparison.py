@@ -13,9 +13,10 @@ from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
-from purgatory.pipeline.report import Report
+from purgatory.pipeline.report import Report, find_key_shares
 from purgatory.pipeline.report.one_pass import hot_keys
 from purgatory.pipeline.report.times import TIMES, find_times
+from purgatory.pipeline.report.verdicts import KeyShares
 
 from .changes import VERDICTS, Figures, find_changes
 from .page import comparison_page, comparison_plots, lead
@@ -31,7 +32,8 @@ class Comparison:
 
     ``changes``: one row for each figure, as :func:`~purgatory.pipeline.compare.find_changes` returns them.
     ``threshold``: the smallest relative change that is judged.  ``times``: the intervals of the journal that differ
-    from the baseline, as :func:`~purgatory.pipeline.report.times.find_times` returns them.
+    from the baseline, as :func:`~purgatory.pipeline.report.times.find_times` returns them.  ``key_shares``: the keys of
+    the worst interval, if any.
     """
 
     baseline: Report
@@ -40,6 +42,7 @@ class Comparison:
     threshold: float
     made_at: datetime
     times: pa.Table = field(default_factory=TIMES.empty_table)
+    key_shares: KeyShares | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -78,7 +81,14 @@ def compare(
     before = Figures(_with_keys(spark, baseline, report, skip_corrupt), _duration(baseline))
     after = Figures(_with_keys(spark, report, baseline, skip_corrupt), _duration(report))
     times = find_times(baseline.tables, report.steps, threshold)
-    return Comparison(baseline, report, find_changes(before, after, threshold), threshold, datetime.now(UTC), times)
+    keys, _ = read_journal(
+        spark,
+        report.journal,
+        lambda opened: find_key_shares(spark, opened, times, report.selection),
+        skip_corrupt=skip_corrupt,
+    )
+    changes = find_changes(before, after, threshold)
+    return Comparison(baseline, report, changes, threshold, datetime.now(UTC), times, keys)
 
 
 def write_comparison(comparison: Comparison, out: Location, spark: SparkSession | None = None) -> Location:

@@ -131,7 +131,7 @@ def lead(comparison: "Comparison") -> list[str]:
                 f" Here, a step lasts {seconds(report.step_ms / 1000)}; a longer part of the journal has longer steps."
             ),
         ]
-    return summary(comparison.times, report.steps, report.tables, report.deploys)
+    return summary(comparison.times, report.steps, comparison.key_shares, report.deploys)
 
 
 def when(comparison: "Comparison") -> list[str]:

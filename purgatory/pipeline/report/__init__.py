@@ -12,6 +12,6 @@
 =============  =====================================================================================
 """
 
-from .report import Report, compute, write_report
+from .report import Report, compute, find_key_shares, write_report
 
-__all__ = ["Report", "compute", "write_report"]
+__all__ = ["Report", "compute", "find_key_shares", "write_report"]

@@ -63,6 +63,7 @@ __all__ = [
     "Aggregates",
     "Span",
     "add_hot_rows",
+    "add_key_rows",
     "add_rows",
     "added",
     "durations_by_step",
@@ -397,6 +398,21 @@ def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | Non
         low, high = (float(histogram.values[np.searchsorted(upto, at + 1)]) for at in (lower, upper))
         found.append((low if low == high else (upper - position) * low + (position - lower) * high) / 1000)
     return found
+
+
+def add_key_rows(aggregates: Aggregates, rows: pa.RecordBatch, selection: Selection, outcome: str) -> None:
+    """Count the selected operations of each key, with :data:`HOT_COLUMNS`; those with the outcome count as expired.
+
+    The subject ``ended`` has two sums: the operations that waited, and those of them with the outcome.
+    """
+    rows, _ = _selected(rows, selection)
+    ended, outcomes = _encoded(rows["outcome"])
+    times = (_floor_ms(_us(rows[name])) for name in ("finished_at", "deadline"))
+    ended, outcomes = _with_closing(rows, ended, outcomes, *times)
+    found = _among(ended, outcomes, lambda name: name == outcome)
+    lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
+    _add_keys(aggregates, rows, lengths, *_encoded(rows["purgatory"]), np.zeros(len(found), np.int64), found)
+    aggregates.add(("ended",), sums=[np.count_nonzero(lengths), np.count_nonzero(found & (lengths > 0))])
 
 
 def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

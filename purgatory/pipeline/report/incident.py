@@ -5,18 +5,17 @@ The sentences are the same on the pages and in the terminal.  Spark is not used.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
 from purgatory.pipeline.output.figures import label, seconds
 
-from .aggregates import LEAST_OF_A_SHARE
 from .times import REFUSED, Names, Row, TimeSteps
-from .verdicts import LEAST_ABOVE, least_share
+from .verdicts import LEAST_ABOVE, KeyShares, least_share
 
-__all__ = ["TO_END", "figure", "interval", "name_of", "summary", "timeline"]
+__all__ = ["TO_END", "Worst", "figure", "interval", "name_of", "summary", "timeline", "worst_of"]
 
 TO_END: Final = "until the end of the journal"
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
@@ -27,18 +26,41 @@ _MEASURES: Final = {"wait p50": "the median wait", "wait p99": "the p99 of the w
 _VERBS: Final = {EXPIRED: "expired", FAILED: "failed", CANCELLED: "were cancelled", REFUSED: "were refused"}
 
 
-def summary(times: pa.Table, steps: TimeSteps, tables: dict[str, pa.Table], deploys: Sequence[datetime]) -> list[str]:
+class Worst(NamedTuple):
+    """The interval that affected the most operations.
+
+    ``outcome``: the outcome of which its operations had a greater share, if the keys of such operations are known.
+    """
+
+    names: Names
+    since: datetime
+    until: datetime
+    outcome: str | None
+
+
+def worst_of(times: pa.Table) -> Worst | None:
+    """Return the interval that affected the most operations, or None if no step is worse."""
+    worse = _by_names(times)
+    if not worse:
+        return None
+    main = _main(worse)
+    rows = _together(worse[main])
+    outcome = next((row["outcome"] for row in rows if row["outcome"] in _VERBS), None)
+    return Worst(main, *_span(rows), None if outcome == REFUSED else outcome)
+
+
+def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: Sequence[datetime]) -> list[str]:
     """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
 
     The first sentence gives the time, the purgatory and kind, and the figures.  The others name what was not affected,
-    the keys, and the nearest new run of a server.
+    the keys, and the nearest new run of a server.  ``keys``: the keys of the interval that :func:`worst_of` returns.
     """
     worse = _by_names(times)
-    if not worse:
+    worst = worst_of(times)
+    if worst is None:
         return []
-    main = _main(worse)
+    main, since, until, outcome = worst
     together = _together(worse[main])
-    since, until = _span(together)
     found = [_sentence(main, together, since, until)]
     overlapping = [names for names, rows in worse.items() if _overlaps(rows, since, until)]
     # A purgatory is worse if one of its kinds is, but refused operations are known only for the whole purgatory.
@@ -50,8 +72,8 @@ def summary(times: pa.Table, steps: TimeSteps, tables: dict[str, pa.Table], depl
     if others:
         found.append(f"Also worse at that time: {_listed(map(name_of, others))}.")
     found += _not_affected(steps, set(overlapping), since, until)
-    outcomes = (row["outcome"] for row in together)
-    found += _keys(tables, main[0], next((outcome for outcome in outcomes if outcome in _VERBS), None))
+    if keys is not None and outcome is not None:
+        found += _keys(keys, main, outcome)
     found += _nearest_deploy(deploys, since, _ended_at(together))
     return found
 
@@ -195,36 +217,27 @@ def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: d
     return [*found, f"Too few operations to judge: {_listed(few)}."] if few else found
 
 
-def _keys(tables: dict[str, pa.Table], purgatory: str, outcome: str | None) -> list[str]:
-    """Return a sentence about the keys whose share of an outcome is greater than their purgatory's share."""
-    if outcome in (None, REFUSED):
+def _keys(shares: KeyShares, names: Names, outcome: str) -> list[str]:
+    """Return a sentence about the keys whose share of an outcome is greater than the share of all operations."""
+    keys, verb = shares.keys, _VERBS[outcome]
+    if not keys or not shares.waited:
         return []
-    rows: dict[str, Row] = {}
-    for name in ("hot_keys", "hot_keys_by_wait", "hot_keys_by_expired"):
-        some = tables[name].to_pylist() if name in tables else []
-        rows |= {row["key"]: row for row in some if row["purgatory"] == purgatory}
-    rows = {key: row for key, row in rows.items() if row["operations"] >= LEAST_OF_A_SHARE}
-    of_all = [row for row in tables["outcomes"].to_pylist() if row["purgatory"] == purgatory]
-    waited = sum(row["operations"] - row["immediate"] for row in of_all)
-    found = sum(row["operations"] - row["immediate"] for row in of_all if row["outcome"] == outcome)
-    if not rows or not waited:
-        return []
-    usual = found / waited
-    standing_out = [
-        key for key, row in rows.items() if least_share(row[outcome], row["operations"], _KEY_ERRORS) > 1.1 * usual
-    ]
-    standing_out.sort(key=lambda key: -rows[key][outcome])
-    in_all = f"{usual:.1%} of all operations of {label(purgatory)} {_VERBS[outcome]}"
+    usual = shares.found / shares.waited
+    in_all = f"{usual:.1%} of the operations of {name_of(names)} {verb}"
+    in_order = sorted(keys, key=lambda key: -keys[key][0])
+    standing_out = [key for key in in_order if least_share(*keys[key], _KEY_ERRORS) > 1.1 * usual]
     if standing_out:
-        keys = [
-            f"{label(key)} ({rows[key][outcome]:,} of {rows[key]['operations']:,} {_VERBS[outcome]})"
-            for key in standing_out
-        ]
-        return [f"Keys that stand out in the whole journal: {_listed(keys)}; {in_all}."]
-    most = max(rows, key=lambda key: int(rows[key][outcome]))
-    here = f"{label(most)}, {rows[most][outcome]:,} of {rows[most]['operations']:,}"
-    none = f"none of its {len(rows)} busiest keys has a share that is higher by more than chance"
-    return [f"No key stands out: in the whole journal, {in_all}, and {none} (most on {here})."]
+        texts = [f"{label(key)} ({keys[key][0]:,} of {keys[key][1]:,} {verb})" for key in standing_out]
+        return [f"Keys that stand out at that time: {_listed(texts)}; {in_all}."]
+    none = (
+        f"none of its {len(keys)} busiest keys has a share that is higher by more than chance"
+        if len(keys) > 1
+        else "the share of its busiest key is not higher by more than chance"
+    )
+    above = [key for key in in_order if keys[key][0] > usual * keys[key][1]]
+    nearest = max(above, key=lambda key: float(least_share(*keys[key], _KEY_ERRORS)), default=None)
+    named = "" if nearest is None else " (the closest is {}, {:,} of {:,})".format(label(nearest), *keys[nearest])
+    return [f"No key stands out: at that time, {in_all}, and {none}{named}."]
 
 
 def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime | None) -> list[str]:

@@ -27,12 +27,14 @@ from .aggregates import (
     ENDS,
     HOT_COLUMNS,
     HOT_OUTCOMES,
+    LEAST_OF_A_SHARE,
     QUANTILES,
     RANKINGS,
     Aggregate,
     Aggregates,
     Span,
     add_hot_rows,
+    add_key_rows,
     add_rows,
     added,
     durations_by_step,
@@ -40,12 +42,23 @@ from .aggregates import (
     quantiles,
 )
 from .time_span import TimeSpan
+from .verdicts import KeyShares
 
-__all__ = ["first_pass", "hot_keys", "hot_tables", "reads_files", "span_of_rows", "tables_of", "waits_by_step"]
+__all__ = [
+    "first_pass",
+    "hot_keys",
+    "hot_tables",
+    "key_shares",
+    "reads_files",
+    "span_of_rows",
+    "tables_of",
+    "waits_by_step",
+]
 
 _ROWS_PER_TASK: Final = 2_500_000
 _MERGED_ON_DRIVER: Final = 2_500_000  # up to this number of rows, the driver adds up the aggregates of the tasks
 _MOST_PARTS: Final = 16
+_MOST_KEYS_OF_INTERVAL: Final = 50
 _BATCH_ROWS: Final = 262_144
 _CELL: Final = "part int, cell binary"
 _SHARES: Final = tuple(share for _, share in QUANTILES)
@@ -115,6 +128,19 @@ def hot_keys(
     counts = {"operations": pa.int64(), **dict.fromkeys(ENDS, pa.int64())}
     texts = {"purgatory": pa.string(), "key": pa.string()}
     return pa.Table.from_pylist(table, pa.schema({**texts, **counts, "total_wait": pa.float64(), **_SPREAD}))
+
+
+def key_shares(spark: SparkSession, opened: OpenJournal, selection: Selection, outcome: str) -> KeyShares:
+    """Return, for the busiest keys of the selected operations, how many operations ended with the outcome.
+
+    Keys with fewer than :data:`LEAST_OF_A_SHARE` operations are left out.
+    """
+    add = partial(add_key_rows, selection=selection, outcome=outcome)
+    counted = _aggregate(spark, opened, HOT_COLUMNS, add, _Finish(1, _MOST_KEYS_OF_INTERVAL), selection)
+    rows = counted.keys.top(_MOST_KEYS_OF_INTERVAL).to_pylist()
+    keys = {row["key"]: (row["expired"], row["operations"]) for row in rows if row["operations"] >= LEAST_OF_A_SHARE}
+    waited, found = next((one.sums.tolist() for _, one in counted.of("ended")), (0, 0))
+    return KeyShares(keys, found, waited)
 
 
 _SPREAD: Final = {**dict.fromkeys(_NAMES, pa.float64()), "max": pa.float64()}

@@ -32,7 +32,7 @@ from purgatory.pipeline.output.page import Card, Note, PageTable, render
 
 from .aggregates import BY_CLOSING, HOT_OUTCOMES
 from .incident import summary, timeline
-from .times import find_own_times
+from .times import OWN_THRESHOLD, find_own_times
 
 if TYPE_CHECKING:
     from .report import Report
@@ -64,7 +64,6 @@ _EXPLAINED: Final = {
     "dropped": "Each run of a server that wrote into this journal, and the number of rows it dropped.",
 }
 _OPTIONAL: Final = (*HOT_OUTCOMES, "refused", "immediate", "late_p50", "late_p99")
-_THRESHOLD: Final = 0.1  # the smallest change in an interval, as a share of the usual figure
 COLOURS: Final = {
     COMPLETED: "#0072B2",
     EXPIRED: "#E69F00",
@@ -120,8 +119,8 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
         notes.append(Note(f"{report.dropped:,} rows were dropped", [line]))
     if report.skipped:
         notes.append(Note(f"{len(report.skipped)} files were skipped", report.skipped))
-    times = find_own_times(report.steps, _THRESHOLD)
-    lead = summary(times, report.steps, tables, report.deploys)
+    times = find_own_times(report.steps, OWN_THRESHOLD)
+    lead = summary(times, report.steps, report.key_shares, report.deploys)
     if lead:
         notes.insert(
             0,

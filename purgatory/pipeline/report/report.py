@@ -21,11 +21,12 @@ from purgatory.pipeline.spark.progress import Steps, progress
 from purgatory.pipeline.spark.workers import ship_package
 
 from .aggregates import HOT_OUTCOMES, Aggregate, Aggregates, Span
-from .one_pass import first_pass, hot_tables, reads_files, span_of_rows, tables_of, waits_by_step
+from .one_pass import first_pass, hot_tables, key_shares, reads_files, span_of_rows, tables_of, waits_by_step
 from .time_span import TimeSpan, deploys_of, span_of_files
-from .times import Names, TimeSteps
+from .times import OWN_THRESHOLD, Names, TimeSteps, find_own_times
+from .verdicts import KeyShares
 
-__all__ = ["Report", "compute", "write_report"]
+__all__ = ["Report", "compute", "find_key_shares", "write_report"]
 
 _STEPS: Final = 2
 _MOST_BUCKETS: Final = 2_000
@@ -41,7 +42,8 @@ class Report:
 
     ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the table
     ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
-    :class:`~purgatory.pipeline.report.times.TimeSteps`.  ``deploys``: when new runs of servers began.
+    :class:`~purgatory.pipeline.report.times.TimeSteps`.  ``deploys``: when new runs of servers began.  ``key_shares``:
+    the keys of the worst interval, if any.
     """
 
     journal: str
@@ -54,6 +56,7 @@ class Report:
     step_ms: int = 60_000
     waits_by_step: Mapping[Names, Aggregate] = field(default_factory=dict)
     deploys: tuple[datetime, ...] = ()
+    key_shares: KeyShares | None = None
 
     @property
     def steps(self) -> TimeSteps:
@@ -96,12 +99,14 @@ def compute(
     selection: Selection = EVERYTHING,
     skip_corrupt: bool = False,
     console: Console | None = None,
+    interval_keys: bool = True,
 ) -> Report:
     """Compute every table.
 
     ``top``: the number of hot keys.  ``bucket_ms``: the length of a bucket of the occupancy in milliseconds.
     ``step_ms``: the length of a step in the table ``over_time``, a multiple of ``bucket_ms``; None chooses a length.
-    ``selection``: the operations that the tables contain.
+    ``selection``: the operations that the tables contain.  ``interval_keys``: whether to read the keys of the interval
+    that is worse than the other steps.
     Raises JournalError, with the name of the file, if the journal cannot be read.  Raises JournalError if no operation
     is selected, and ValueError if the bucket is too short for the journal.
     """
@@ -113,15 +118,44 @@ def compute(
         raise ValueError(f"step_ms must be at least 1, got {step_ms}")
     ship_package(spark)
 
-    def work(opened: OpenJournal) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate]]:
+    def work(
+        opened: OpenJournal,
+    ) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate], KeyShares | None]:
         with progress(spark, _STEPS, console) as steps:
-            return _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
+            made, span, whole, waits = _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
+        if not interval_keys:
+            return made, span, whole, waits, None
+        own = find_own_times(TimeSteps(made["over_time"], waits, span.step_ms), OWN_THRESHOLD)
+        return made, span, whole, waits, find_key_shares(spark, opened, own, selection)
 
-    (made, span, whole, waits), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    (made, span, whole, waits, keys), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
     now = datetime.now(UTC)
     deploys = deploys_of(whole, span.step_ms, selection, int(now.timestamp() * 1000))
-    return Report(journal, made, span.bucket_ms, files, opened.skipped, now, selection, span.step_ms, waits, deploys)
+    skipped, step_ms = opened.skipped, span.step_ms
+    return Report(journal, made, span.bucket_ms, files, skipped, now, selection, step_ms, waits, deploys, keys)
+
+
+def find_key_shares(
+    spark: SparkSession, opened: OpenJournal, times: pa.Table, selection: Selection
+) -> KeyShares | None:
+    """Return the busiest keys of the worst interval, and how many of their operations had its outcome.
+
+    Returns None if no interval is worse, or only its waits are.
+    """
+    from .incident import worst_of  # imported here for the reason that write_report states
+
+    worst = worst_of(times)
+    if worst is None or worst.outcome is None:
+        return None
+    since_ms, until_ms = (round(at.timestamp() * 1000) for at in (worst.since, worst.until))
+    if selection.since_ms is not None:
+        since_ms = max(since_ms, selection.since_ms)
+    if selection.until_ms is not None:
+        until_ms = min(until_ms, selection.until_ms)
+    purgatory, kind = worst.names
+    within = Selection(since_ms, until_ms, (purgatory,), selection.kinds if kind is None else (kind,))
+    return key_shares(spark, opened, within, worst.outcome)
 
 
 def _tables(

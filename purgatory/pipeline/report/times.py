@@ -30,10 +30,11 @@ from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
 from .aggregates import BY_CLOSING, QUANTILES, Aggregate, durations_within, quantiles
 from .verdicts import LEAST_ABOVE, RESOLUTION_S, share_verdict
 
-__all__ = ["REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
+__all__ = ["OWN_THRESHOLD", "REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
 
 Names = tuple[str, str | None]  # purgatory and kind; without a kind, the whole purgatory
 REFUSED: Final = "refused"
+OWN_THRESHOLD: Final = 0.1  # the smallest change of a report's own intervals, as a share of the usual figure
 _WAITS: Final = (("wait p50", "wait_p50", "p50", 0.5), ("wait p99", "wait_p99", "p99", 0.99))
 _OUTCOMES: Final = (EXPIRED, FAILED, CANCELLED)
 _STANDARD_ERRORS: Final = 5.0

@@ -2,18 +2,38 @@
 
 from collections.abc import Mapping
 from math import inf, sqrt
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED
 
-__all__ = ["LEAST_ABOVE", "RESOLUTION_S", "STANDARD_ERRORS", "least_share", "share_verdict", "standard_errors_between"]
+__all__ = [
+    "LEAST_ABOVE",
+    "RESOLUTION_S",
+    "STANDARD_ERRORS",
+    "KeyShares",
+    "least_share",
+    "share_verdict",
+    "standard_errors_between",
+]
 
 STANDARD_ERRORS: Final = 3.0
 LEAST_ABOVE: Final = 10
 RESOLUTION_S: Final = 0.001
 _GOOD: Final[Mapping[str, bool]] = {COMPLETED: True, EXPIRED: False, CANCELLED: False, FAILED: False}
+
+
+class KeyShares(NamedTuple):
+    """How many operations of an interval ended with one outcome.
+
+    ``keys``: for each of the busiest keys, the number with the outcome, and the number of all its operations.
+    ``found`` and ``waited``: the same for all operations that waited.
+    """
+
+    keys: Mapping[str, tuple[int, int]]
+    found: int
+    waited: int
 
 
 def share_verdict(

@@ -10,9 +10,10 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
-from purgatory.pipeline.report.incident import summary, timeline
+from purgatory.pipeline.report.incident import summary, timeline, worst_of
 from purgatory.pipeline.report.time_span import TimeSpan, deploys_of
 from purgatory.pipeline.report.times import TIMES, TimeSteps
+from purgatory.pipeline.report.verdicts import KeyShares
 from purgatory.pipeline.selection import EVERYTHING, Selection
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
@@ -42,17 +43,9 @@ def steps(*kinds: str, few: str = "") -> TimeSteps:
     return TimeSteps(pa.Table.from_pylist(rows), {}, 60_000)
 
 
-def keys(**expired: tuple[int, int]) -> dict[str, pa.Table]:
-    """Tables of keys with numbers of expired and of all operations; one in twenty of all operations expired."""
-    rows = [
-        {"purgatory": "shop", "key": key, "expired": found, "operations": n, "failed": 0, "cancelled": 0}
-        for key, (found, n) in expired.items()
-    ]
-    outcomes = [
-        {"purgatory": "shop", "kind": "A", "outcome": outcome, "operations": number, "immediate": 0}
-        for outcome, number in (("completed", 9_500), ("expired", 500))
-    ]
-    return {"hot_keys": pa.Table.from_pylist(rows), "outcomes": pa.Table.from_pylist(outcomes)}
+def keys(**expired: tuple[int, int]) -> KeyShares:
+    """Keys with numbers of expired and of all operations; one in twenty of all operations of the interval expired."""
+    return KeyShares(expired, 500, 10_000)
 
 
 def test_the_first_sentence_has_the_time_the_kind_and_the_figures() -> None:
@@ -71,8 +64,8 @@ def test_the_first_sentence_has_the_time_the_kind_and_the_figures() -> None:
     unaffected, of_keys, deploy = others
     assert unaffected == "Not affected: shop · Stock."
     assert of_keys == (
-        "No key stands out: in the whole journal, 5.0% of all operations of shop expired, and none of its 1 busiest"
-        " keys has a share that is higher by more than chance (most on a, 50 of 1,000)."
+        "No key stands out: at that time, 5.0% of the operations of shop · Payment expired, and the share of its"
+        " busiest key is not higher by more than chance."
     )
     assert deploy == (
         "A new run of a server, as with a deploy, began at 14:40:00, 20 min after the change began, and 10 min after"
@@ -85,8 +78,17 @@ def test_keys_stand_out_only_by_more_than_chance() -> None:
     times = table(interval("A", 20, 30, 0.9))
     tables = keys(few=(3, 20), many=(300, 1_000), usual=(50, 1_000), tiny=(1, 1))
     assert [sentence for sentence in summary(times, steps("A", "B"), tables, []) if "Keys" in sentence] == [
-        "Keys that stand out in the whole journal: many (300 of 1,000 expired); 5.0% of all operations of shop expired."
+        "Keys that stand out at that time: many (300 of 1,000 expired); 5.0% of the operations of shop · A expired."
     ]
+    (none,) = [
+        sentence
+        for sentence in summary(times, steps("A", "B"), keys(low=(40, 1_000), few=(3, 20), some=(55, 1_000)), [])
+        if "key" in sentence
+    ]
+    assert none == (
+        "No key stands out: at that time, 5.0% of the operations of shop · A expired, and none of its 3 busiest keys"
+        " has a share that is higher by more than chance (the closest is some, 55 of 1,000)."
+    )
 
 
 def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
@@ -102,7 +104,9 @@ def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
         "Too few operations to judge: shop · E.",
         "No new run of a server began in the reported time.",
     ]
-    refused = summary(table(interval(None, 1, 2, 0.5, outcome="refused")), steps(), keys(a=(9, 90)), [])
+    times = table(interval(None, 1, 2, 0.5, outcome="refused"))
+    assert worst_of(times).outcome is None  # type: ignore[union-attr]
+    refused = summary(times, steps(), None, [])
     assert refused[0].endswith("shop was worse: 50.00% of the operations were refused instead of 1.00%.")
     assert not any("key" in sentence for sentence in refused)
 
@@ -131,6 +135,7 @@ def test_without_a_worse_step_there_is_nothing_to_say() -> None:
     """Better intervals alone are no incident; many deploys are counted."""
     better = interval("A", 20, 30, 0.0) | {"verdict": "better"}
     assert summary(table(better), steps("A", "B"), keys(), [at(1)]) == []
+    assert worst_of(table(better)) is None
     assert timeline(table(better), [at(1)]) == []
     lines = timeline(table(interval("A", 20, 30, 0.9)), [at(minute) for minute in range(12)])
     assert lines[-1] == "and 4 more new runs of servers"
@@ -203,4 +208,5 @@ def test_an_interval_to_the_end_of_the_journal_has_no_end() -> None:
     )
     assert deploy == "A new run of a server, as with a deploy, began at 14:31:00, 11 min after the change began."
     lines = timeline(times, [])
+    assert worst_of(times) == (("shop", "A"), at(20), at(30), "expired")
     assert lines[0].startswith("2026-11-24 14:20:00 UTC until the end of the journal, shop · A: expired share 90.00%")
