@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.pipeline.replay.estimates import CAVEATS, estimate_journal, readable, write_estimates
+    from purgatory.pipeline.replay.estimates import estimate_journal, readable, write_estimates
 
     with session_for_journal(options, console, python_works=True) as spark:
         found = estimate_journal(
@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     for row in shown.to_pylist():
         table.add_row(*row.values())
     Console(width=None if console.is_terminal else 160).print(table)
-    for caveat in CAVEATS:
+    for caveat in found.caveats:
         print(f"  {caveat}")
     refused = sum({row["purgatory"]: row["refused_recorded"] for row in found.table.to_pylist()}.values())
     if refused:

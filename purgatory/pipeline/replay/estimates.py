@@ -30,16 +30,20 @@ from purgatory.pipeline.spark.workers import ship_package
 from .bounds import BYTES_PER_OPERATION, Bounds, Scenario, Waits, estimate, summed
 from .pieces import COLUMNS, Piece, find_pieces, impossible, map_pieces, plain, trace_of
 
-__all__ = ["CAVEATS", "Estimates", "estimate_journal", "readable", "write_estimates"]
+__all__ = ["Estimates", "estimate_journal", "readable", "write_estimates"]
 
 _WHOLE: Final = 1 << 60  # rows of a piece: all rows of a purgatory, because a limit depends on what came before
 _COLUMNS: Final = (*COLUMNS, "kind", "expired_by_closing")
 _FIGURES: Final = ("completed", "expired", "refused", "peak", "mean", "bytes")
-CAVEATS: Final = (
+_CAVEATS: Final = (
     "A shorter timeout is certain. With a longer one, what expired would have completed or expired later.",
     "Operations that were refused in the recording have no row. A higher limit could have parked all of them too.",
     f"Memory is that of parked operations, about {BYTES_PER_OPERATION} bytes each with one key in the compiled core.",
     "What clients do after another outcome is not in a journal.",
+)
+_UNLIMITED: Final = (
+    "No limit was applied, because a journal does not record the limits: no operation is refused here, and a peak can"
+    " be higher than max_parked. Apply a limit with --max-parked."
 )
 
 
@@ -50,7 +54,7 @@ class Estimates:
 
     ``mean`` is the mean number of waiting operations over the time of the journal, summed over all processes; ``peak``
     is the highest number in any one process.  ``refused_recorded``: the number of operations that were refused in the
-    recording.
+    recording.  ``limited``: whether a scenario has a limit.
     """
 
     journal: str
@@ -59,6 +63,12 @@ class Estimates:
     skipped: tuple[str, ...]
     made_at: datetime
     selection: Selection = EVERYTHING
+    limited: bool = False
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What the estimates assume, and what a journal cannot tell."""
+        return _CAVEATS if self.limited else (_UNLIMITED, *_CAVEATS)
 
 
 def estimate_journal(
@@ -97,7 +107,8 @@ def estimate_journal(
     table = _table(every, found, refused, max(1, last - first))
     recorded = [row for row in table.to_pylist() if row["scenario"] == str(Scenario())]
     operations = sum(row["operations"] for row in recorded)
-    return Estimates(journal, table, operations, opened.skipped, datetime.now(UTC), selection)
+    limited = any(scenario.max_parked or scenario.max_parked_per_key for scenario in scenarios)
+    return Estimates(journal, table, operations, opened.skipped, datetime.now(UTC), selection, limited)
 
 
 def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | None = None) -> Location:
@@ -109,7 +120,7 @@ def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | N
             subtitle=f"{estimates.journal}: {estimates.operations:,} operations"
             + ("" if estimates.selection.is_everything else f"; only {estimates.selection}"),
             cards=[Card("operations", f"{estimates.operations:,}")],
-            notes=[Note("What a journal can tell", CAVEATS, good=True)],
+            notes=[Note("What a journal can tell", estimates.caveats, good=True)],
             pictures=[],
             tables=[PageTable("estimates", readable(estimates.table), "Lower and upper bound of each figure.")],
             footer=f"Created {estimates.made_at:%Y-%m-%d %H:%M} UTC. The table is beside this page as Parquet and CSV.",

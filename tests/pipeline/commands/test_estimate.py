@@ -80,8 +80,15 @@ def test_the_command_prints_bounds_and_writes_them(
     assert "0 to 1" in said
     assert pq.read_table(out / "estimates.parquet").num_rows == 5
     assert "have completed or expired later" in (out / "estimate.html").read_text()
-    assert main(["estimate", journal, "--split", "key", "--quiet"]) == 0
-    assert "second half" in capsys.readouterr().out
+    assert "No limit was applied" not in said + (out / "estimate.html").read_text()
+    assert main(["estimate", journal, "--split", "key", "--quiet", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "second half" in said
+    unlimited = (
+        "No limit was applied, because a journal does not record the limits: no operation is refused here, and a"
+    )
+    assert f"  {unlimited} peak can be higher than max_parked. Apply a limit with --max-parked.\n" in said
+    assert unlimited in (out / "estimate.html").read_text()
 
 
 def test_settings_that_cannot_be_are_refused(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
