@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from purgatory.extras import need
 from purgatory.texts import shortened
@@ -13,15 +13,19 @@ from purgatory.texts import shortened
 from .client import Client, ServiceError
 from .screen import ORDERS, View, chosen_room, render, room_names
 
-__all__ = ["main"]
+__all__ = ["LOOK", "main"]
 
+LOOK: Final = 3.0
+"""The number of seconds of counted checks after which plain text is printed."""
+_MOST_LOOK: Final = 2.0  # seconds in addition to LOOK, for a service that is slow or whose clock does not move
 _WIDTH: Final = 1_000  # for plain text that is not written to a terminal, so that reasons are complete
 _ROWS: Final = 10
 _EPILOG: Final = """\
 In a terminal, the view is live: w, t and e sort the keys by waiting operations, total wait and expired operations,
 / searches for a key, n shows the next purgatory, space pauses, q quits.  This needs rich: pip install
 'aiopurgatory[top]'.
-Into a pipe or a file, it prints plain text, once unless --count says otherwise.
+Into a pipe or a file, it prints plain text, once unless --count says otherwise.  The inspector counts checks only
+while somebody looks, so the text comes after a few seconds.
 
 examples:
   purgatory top localhost:8000/purgatory
@@ -69,7 +73,7 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
         if number:
             time.sleep(options.interval)
             print()
-        frame, rows = client.frame(), options.rows or _ROWS
+        frame, rows = client.frame() if number else _looked(client), options.rows or _ROWS
         searched = None
         with client.showing():
             if view.search and (room := chosen_room(frame, view)) is not None:
@@ -79,6 +83,23 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
             print(line.text)
         sys.stdout.flush()
     return 0
+
+
+def _looked(client: Client) -> dict[str, Any]:
+    """Return a frame in which checks have been counted for some seconds, because a finding about them needs that."""
+    frame = client.frame()
+    ends = time.monotonic() + LOOK + _MOST_LOOK
+    while (left := LOOK - _counted(client, frame)) > 0 and time.monotonic() < ends:
+        time.sleep(min(1.0, max(0.1, left)))
+        frame = client.frame()
+    return frame
+
+
+def _counted(client: Client, frame: dict[str, Any]) -> float:
+    """Return for how many seconds the checks have been counted in each purgatory with waiting operations."""
+    with client.showing():
+        rooms = [room for room in frame["rooms"] if not room.get("silent") and room["parked"]]
+        return min([room["checks"]["seconds"] for room in rooms if room["checks"] is not None], default=LOOK)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ import pytest
 from rich.console import Console
 
 from purgatory.__main__ import main
+from purgatory.top import command
 from purgatory.top.client import Client, ServiceError
 from purgatory.top.screen import View, duration, render
 from purgatory.top.terminal import Keyboard, State, pressed, show
@@ -32,6 +33,15 @@ from tests.helpers import Op
 __all__ = ["service"]
 
 ROOT = Path(__file__).parents[2]
+
+
+LOOK = command.LOOK
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print the first frame at once, in tests that are not about the checks."""
+    monkeypatch.setattr(command, "LOOK", 0.0)
 
 
 @pytest.fixture
@@ -99,6 +109,25 @@ def test_an_error_and_the_next_deadline_are_on_the_first_screen(
     assert title.endswith(": 3, 2 of them of a key on which an operation waited")
     assert ["order_7", "1"] in [line.split()[:2] for line in lines]
     assert ["hot", "120", "1"] in [[*line.split()[:2], line.split()[-1]] for line in lines if line.startswith("hot ")]
+
+
+def test_plain_text_comes_after_some_seconds_of_looking(
+    busy: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks are counted only while somebody looks, so a key that is checked each second is not called unchecked."""
+    monkeypatch.setattr(command, "LOOK", LOOK)
+    assert main(["top", busy.url, "--room", "jobs <i>"]) == 0
+    (title,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CHECKS in")]
+    seen = re.match(r"CHECKS in (\d+\.\d) s: 0, ", title)
+    assert seen
+    assert 3.0 <= float(seen[1]) < 8.0
+    frame = Client(busy.url, {}, 10.0).frame()
+    for room in frame["rooms"]:
+        room["checks"]["seconds"] = 0.5  # a clock that does not move
+    frames = iter([frame] * 1_000)
+    monkeypatch.setattr(Client, "frame", lambda _: next(frames))
+    monkeypatch.setattr(command, "LOOK", 0.2)
+    assert main(["top", busy.url]) == 0
 
 
 def test_one_row_has_one_window(busy: Service) -> None:

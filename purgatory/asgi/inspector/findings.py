@@ -121,15 +121,19 @@ def _last_error(failures: list[dict[str, Any]]) -> str:
 
 def _of_checks(checks: dict[str, Any] | None) -> str:
     """Return what the recorded checks indicate about operations that wait but do not complete."""
-    if checks is None or not checks["complete"] or checks["seconds"] < _SOON:
-        return "is a check of their keys missing?"
+    if checks is None:
+        return "whether their keys are checked is not known, because another inspector counts the checks."
+    if checks["seconds"] < _SOON:
+        return "whether their keys are checked is not known yet; look again in a few seconds."
     over = f"in the last {_seconds(checks['seconds'])}"
     if not checks["total"]:
         return f"no key was checked {over}."
+    if not checks["watched"] and not checks["complete"]:
+        return "is a check of their keys missing?"
     if not checks["watched"]:
         other = checks["unwatched"][0]["key"]
         return f"each check {over} was of a key on which none of them waits, such as {other}."
-    checked = _count(checks["watched"], "check")
+    checked = ("" if checks["complete"] else "at least ") + _count(checks["watched"], "check")
     return f"{checked} {over} met waiting operations and completed none: do the conditions hold?"
 
 

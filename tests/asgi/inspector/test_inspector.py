@@ -26,6 +26,7 @@ from benchmarks.shutdown import Client
 from purgatory import Outcome, Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
 from purgatory.asgi.inspector.endings import place_of
+from purgatory.asgi.inspector.findings import _of_checks
 from purgatory.asgi.types import ASGIApp
 from purgatory.locks import KeyedLock
 from purgatory.relay import MemoryTransport, Relay
@@ -209,7 +210,9 @@ async def test_a_key_that_no_check_names_is_told_from_a_wrong_name(clock: Virtua
             frame = await state(app)
             return frame["rooms"][0], [found["text"] for found in frame["findings"]]
 
-        begins = (await state(app))["rooms"][0]["checks"]
+        begun, found = await looks()
+        assert found[0].endswith("whether their keys are checked is not known yet; look again in a few seconds.")
+        begins = begun["checks"]
         assert (begins["total"], begins["watched"], begins["unwatched"]) == (0, 0, [])
         await clock.advance(5.0)
         seen, found = await looks()
@@ -256,6 +259,12 @@ async def test_the_checks_are_bounded_and_end_with_the_last_viewer(purgatory: Pu
     assert len(app._collector._views[0].checks._keys) == 1000
     other: Any = inspector(purgatory)
     assert (await state(other))["rooms"][0]["checks"] is None  # the first one counts them
+    assert (
+        _of_checks(None) == "whether their keys are checked is not known, because another inspector counts the checks."
+    )
+    partly = {"seconds": 5.0, "complete": False, "total": 1_000, "watched": 0, "unwatched": []}
+    assert _of_checks(partly) == "is a check of their keys missing?"
+    assert _of_checks(partly | {"watched": 7}).startswith("at least 7 checks in the last 5.0 s met waiting operations")
     for number in range(1500):
         purgatory.check(number)
     assert (await state(other))["rooms"][0]["checks"]["total"] == 0  # the list of the first one was full
