@@ -229,9 +229,11 @@ def _found(room: dict[str, Any], searched: dict[str, Any], text: str, rows: int)
     table: list[Sequence[str]] = [("KEY", "WAITING", "CHECKS")]
     table += [(_key(key), f"{key['watchers']:,}", _number(key["checks"])) for key in keys]
     operations = searched["operations"][:rows]
+    exactly = f"No operation waits on exactly {text!r}."
     return [
         Line(""),
         title,
+        *([] if searched.get("exact", True) else [Line(exactly, "warning")]),
         *_table(table, [""] * len(keys), left=1),
         *partly,
         *_operations(operations, f"WAITING on {_key(keys[0])}, {len(operations)} of {keys[0]['watchers']:,}"),

@@ -152,9 +152,12 @@ def test_a_search_shows_who_waits_on_a_key(busy: Service, capsys: pytest.Capture
     text = capsys.readouterr().out
     assert "KEYS of orders that contain 'ho'" in text
     assert "WAITING on hot, 2 of 120" in text
+    assert "No operation waits on exactly 'ho'." in text.splitlines()
     assert "by waiting operations" not in text
     assert main(["top", busy.url, "--room", "jobs <i>", "--search", "hot"]) == 0
     assert "No operation waits on such a key." in capsys.readouterr().out
+    assert main(["top", busy.url, "--search", "hot"]) == 0
+    assert "No operation" not in capsys.readouterr().out
 
 
 def test_a_finding_is_never_cut(busy: Service) -> None:

@@ -124,8 +124,7 @@ class Collector:
         view = self._views[room]
 
         async def take() -> dict[str, Any]:
-            keys, found, complete = await view.search(text, Slices(), until, MOST_KEYS, rows)
-            return {"keys": keys, "operations": found, "complete": complete}
+            return await view.search(text, Slices(), until, MOST_KEYS, rows)
 
         return await self._in_loop_of(view, take)
 

@@ -1,6 +1,7 @@
 """What an inspector shows about one purgatory."""
 
 import math
+import re
 import secrets
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -283,17 +284,15 @@ class RoomView:
 
     # The search
 
-    async def search(
-        self, text: str, slices: Slices, until: float, most_keys: int, most_rows: int
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-        """Return the keys whose text contains ``text``, the operations on the best match, and whether all keys were
-        compared.
+    async def search(self, text: str, slices: Slices, until: float, most_keys: int, most_rows: int) -> dict[str, Any]:
+        """Return the keys whose text contains ``text``, the operations on the best match, whether the best match equals
+        ``text``, and whether all keys were compared.
 
-        A key whose text equals ``text`` comes first.
+        A key whose text equals ``text`` comes first; the others are in the order of their texts and numbers.
         """
         lists = self._core.watcher_lists
         exact = [key for key in _exact_keys(text) if lists.count(key)]
-        found: list[Hashable] = []
+        found: list[tuple[str, Hashable]] = []
         complete = True
         wanted = text.casefold()
         for visited, key in enumerate(_keys(self._core)):
@@ -307,17 +306,19 @@ class RoomView:
                 if type(key) not in (str, int):  # such a key is already in the list
                     exact.append(key)
             elif wanted in shown_text.casefold():
-                found.append(key)
+                found.append((shown_text, key))
             if not plain or visited % _SEARCHED == 0:
                 await slices.pause_if_due()
+        others = [key for _, key in sorted(found, key=_by_text)]
         keys = []
-        for key in (*exact, *found):
+        for key in (*exact, *others):
             keys.append({**self._watched_key(key), "watchers": self._count(key)})
             await slices.pause_if_due()
         rows: list[Row] = []
-        for key in exact or found[:1]:
+        for key in exact or others[:1]:
             rows += self._rows_of_key(key, most_rows - len(rows))
-        return keys, await self.rows(rows, slices), complete
+        operations = await self.rows(rows, slices)
+        return {"keys": keys, "operations": operations, "exact": bool(exact), "complete": complete}
 
     async def rows_of_key(
         self, key: Hashable, slices: Slices, most_rows: int
@@ -414,6 +415,11 @@ def _keys(core: PurgatoryCore) -> Iterator[Hashable]:
         for key, watchers in core.watcher_lists.counts_of_shard(number):
             if watchers:
                 yield key
+
+
+def _by_text(found: tuple[str, Hashable]) -> list[str | int]:
+    """Return the parts of a key's text, with numbers as such: ``order-155`` comes before ``order-1500``."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", found[0]))]
 
 
 def _exact_keys(text: str) -> list[Hashable]:

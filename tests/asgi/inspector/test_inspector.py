@@ -422,11 +422,25 @@ async def test_a_search_finds_the_exact_key_first(purgatory: Purgatory[Any]) -> 
     assert found["keys"][0]["key"] == "order-7"
     assert {key["key"] for key in found["keys"]} == {"order-7", "ORDER-77", "('order-7', 1)"}
     assert [row["op_id"] for row in found["operations"]] == [1]
-    assert found["complete"] is True
+    assert (found["complete"], found["exact"]) == (True, True)
     assert (await state(app, "?key=7"))["keys"][0]["type"] == "int"
     assert (await state(app, "?key=nowhere"))["keys"] == []
     assert (await state(app, "?kind=Op&rows=2"))["operations"][1]["op_id"] == 2
     assert (await state(app, "?kind=Other"))["operations"] == []
+
+
+async def test_a_search_for_a_key_without_operations_is_not_answered_with_another_key(
+    purgatory: Purgatory[Any],
+) -> None:
+    """The answer says that no key is exactly the text; the keys that contain it are in the order of their numbers."""
+    app = inspector(purgatory)
+    for number in (155, 1500, 152, 150):
+        purgatory.try_complete_else_watch(Op(None), [f"order-{number}"])
+    found = await state(app, "?key=order-15")
+    assert [key["key"] for key in found["keys"]] == ["order-150", "order-152", "order-155", "order-1500"]
+    assert found["exact"] is False
+    assert [row["op_id"] for row in found["operations"]] == [4]
+    assert (await state(app, "?key=nowhere"))["exact"] is False
 
 
 async def test_the_cost_of_a_request_is_bounded_whatever_it_asks(purgatory: Purgatory[Any]) -> None:

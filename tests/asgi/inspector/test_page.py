@@ -149,6 +149,9 @@ def test_a_search_lists_the_operations_on_a_key(
     page.keyboard.press("Enter")
     until(page, "#found", "All operations, the longest waiting first.")
     assert page.locator("#operations tr").count() == 4
+    page.locator("#key").fill("order")
+    page.get_by_role("button", name="Search").click()
+    until(page, "#found", "No operation waits on exactly order. 2 keys contain it; below, 3 operations on order-7.")
     page.locator("#key").fill("nowhere")
     page.get_by_role("button", name="Search").click()
     until(page, "#found", "No operation waits on a key that contains nowhere.")

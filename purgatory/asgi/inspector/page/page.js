@@ -468,7 +468,10 @@ function foundText(one, operations, keys) {
   const partly = searched.complete ? "" : " The search stopped at its limit.";
   if (searched.keys) {
     if (!keys.length) return `No operation waits on a key that contains ${searched.key}.${partly}`;
-    return `${plural(keys.length, "key")} found; below, ${plural(operations.length, "operation")} on ${keys[0].key}.${partly}`;
+    const found = searched.exact === false
+      ? `No operation waits on exactly ${searched.key}. ${plural(keys.length, "key")} ${keys.length === 1 ? "contains" : "contain"} it`
+      : `${plural(keys.length, "key")} found`;
+    return `${found}; below, ${plural(operations.length, "operation")} on ${keys[0].key}.${partly}`;
   }
   return `The ${plural(operations.length, "operation")} ${searched.kind ? `of kind ${searched.kind} ` : ""}that ${waits(operations.length)} longest.${partly}`;
 }
