@@ -18,7 +18,9 @@ __all__ = ["Client", "ServiceError"]
 
 _LARGEST: Final = 8 << 20  # bytes in a response
 _LONGEST: Final = 300  # characters in a string from the service
-_FIELDS: Final = frozenset({"findings", "loop", "relays", "rooms", "title", "worker"})  # fields that the screen shows
+_FIELDS: Final = frozenset(
+    {"findings", "loop", "relays", "rooms", "time", "title", "worker"}
+)  # fields that the screen shows
 _FIELDS_OF_SEARCH: Final = frozenset({"complete", "keys", "operations"})
 
 
@@ -172,7 +174,7 @@ class Client:
         """Raise ServiceError if the block cannot show a frame because the frame does not have the expected form."""
         try:
             yield
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             reason = shortened(f"{type(error).__name__}: {error}", _LONGEST)
             raise ServiceError(
                 f"{self.url} sends a frame that cannot be shown, so it is not an inspector of this version ({reason})"

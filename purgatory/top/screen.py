@@ -2,9 +2,10 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ORDERS", "Line", "View", "chosen_room", "duration", "render", "room_names"]
+__all__ = ["ORDERS", "Line", "View", "chosen_room", "clock_time", "duration", "render", "room_names"]
 
 ORDERS: Final = {"w": "watchers", "t": "total_wait", "e": "expired"}
 """The sort orders of the purgatory's keys, by the keystroke that selects each of them."""
@@ -39,6 +40,12 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
     return f"{seconds * 1000:.{1 if 0 < seconds < 0.01 else 0}f} ms"
+
+
+def clock_time(at: float, now: float) -> str:
+    """Return a time of ``time.time()`` in the zone of this machine, with its date if it is not that of ``now``."""
+    local, today = datetime.fromtimestamp(at).astimezone(), datetime.fromtimestamp(now).astimezone().date()
+    return local.strftime("%H:%M:%S %Z" if local.date() == today else "%Y-%m-%d %H:%M:%S %Z")
 
 
 def room_names(frame: dict[str, Any]) -> list[str]:
@@ -77,7 +84,7 @@ def render(
     lines += _rooms(frame, room)
     if room is not None:
         # The deadline and the errors come first: they must be visible without a larger terminal.
-        lines += _oldest(room)
+        lines += _oldest(room, frame["time"])
         lines += _failures(room, rows)
         if searched is not None:
             lines += _found(room, searched, view.search, rows)
@@ -155,15 +162,16 @@ def _rooms(frame: dict[str, Any], chosen: dict[str, Any] | None) -> list[Line]:
     return [Line(""), Line(title, "title"), *_table(table, styles, left=1)]
 
 
-def _oldest(room: dict[str, Any]) -> list[Line]:
-    """Return how long the oldest operation has waited, and when it ends."""
+def _oldest(room: dict[str, Any], now: float) -> list[Line]:
+    """Return how long and since when the oldest operation has waited, and when it ends."""
     if not room["longest"]:
         return []
     row = room["longest"][0]
     ends = "never ends" if row["left"] is None else f"ends in {_left(row)}"
     task = "" if row["awaited"] else ", no task awaits it"
     on = ", ".join([_key(key) for key in row["keys"]])
-    return [Line(f"longest waiting: {duration(row['waited'])}, {ends}{task}: {row['kind']} on {on}")]
+    since = clock_time(row["since"], now)
+    return [Line(f"longest waiting: {duration(row['waited'])}, since {since}, {ends}{task}: {row['kind']} on {on}")]
 
 
 def _left(operation: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from rich.console import Console
 from purgatory.__main__ import main
 from purgatory.top import command
 from purgatory.top.client import Client, ServiceError
-from purgatory.top.screen import View, duration, render
+from purgatory.top.screen import View, clock_time, duration, render
 from purgatory.top.terminal import Keyboard, State, pressed, show
 from tests.asgi.inspector.conftest import Service, service
 from tests.helpers import Op
@@ -80,7 +81,11 @@ def test_an_error_and_the_next_deadline_are_on_the_first_screen(
     """A failure has its age and place, and is above the keys; a check of a key without operations is listed."""
     assert main(["top", busy.url, "--room", "jobs <i>"]) == 0
     assert "longest waiting: " in (text := capsys.readouterr().out)
-    assert re.search(r"longest waiting: .*, ends in .*, no task awaits it: Op on email\n", text)
+    assert re.search(
+        r"longest waiting: .*, since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \S+, ends in .*, no task awaits it:"
+        r" Op on email\n",
+        text,
+    )
 
     def fail(_: Op) -> None:
         raise LookupError("no total")
@@ -388,7 +393,7 @@ def test_an_error_whose_reason_cannot_be_read_is_an_error(monkeypatch: pytest.Mo
 
 _FRAME = {
     "version": 1, "title": "t", "findings": [], "loop": {"lag": 0}, "relays": [], "rooms": [],
-    "worker": {"pid": 1, "host": "h", "uptime": 1},
+    "time": 0, "worker": {"pid": 1, "host": "h", "uptime": 1},
 }  # fmt: skip
 
 
@@ -457,6 +462,26 @@ def test_no_text_of_the_service_moves_the_cursor(busy: Service) -> None:
     for line in render(frame, View(), width=70, rows=5):
         assert len(line.text) <= 70
         assert line.text.isprintable()
+
+
+def test_a_clock_time_has_its_zone_and_a_date_if_it_is_on_another_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone is the one of the terminal, because an operator compares the time with a log."""
+    at = datetime(2026, 11, 24, 3, 0, 5, tzinfo=UTC).timestamp()
+    try:
+        for zone, now, shown in (
+            ("UTC", at + 60, "03:00:05 UTC"),
+            ("CET-1CEST", at + 60, "04:00:05 CET"),
+            ("UTC", at + 86_400, "2026-11-24 03:00:05 UTC"),
+        ):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert clock_time(at, now) == shown
+        for impossible in (1e15, 1e17, 1e19):  # each raises another error
+            with pytest.raises(ServiceError, match="a frame that cannot be shown"), Client("h", {}, 1.0).showing():
+                clock_time(impossible, at)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_durations_have_a_unit() -> None:

@@ -213,7 +213,7 @@ class RoomView:
 
     async def rows(self, rows: Iterable[Row], slices: Slices) -> list[dict[str, Any]]:
         """Return rows of operations as data for JSON."""
-        now_ms = self.room.timer.clock.now_ms()
+        now_ms, now = self.room.timer.clock.now_ms(), time.time()
         tracers = [
             trace_id
             for observer in self._core._notifier.observers()
@@ -230,7 +230,8 @@ class RoomView:
                         {**self._watched_key(key), "threshold": _number(threshold)} for key, threshold in row.keys
                     ],
                     "more_keys": row.num_keys - len(row.keys),
-                    "waited": to_seconds(max(0, now_ms - row.since_ms)),
+                    "waited": (waited := to_seconds(max(0, now_ms - row.since_ms))),
+                    "since": round(now - waited, 3),
                     "left": None if row.until_ms is None else to_seconds(row.until_ms - now_ms),
                     "awaited": row.awaited,
                     "trace_id": next((found for tracer in tracers if (found := tracer(instance, row.op_id))), None),

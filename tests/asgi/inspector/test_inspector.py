@@ -109,6 +109,17 @@ async def test_a_frame_shows_what_waits(purgatory: Purgatory[Any], clock: Virtua
     assert frame["findings"] == []
 
 
+async def test_an_operation_has_the_clock_time_since_which_it_waits(clock: VirtualClock) -> None:
+    """An operator compares it with the times of a log, whatever clock the purgatory has."""
+    async with Purgatory[Any]("room", clock=clock) as room:
+        room.try_complete_else_watch(Op(900.0), ["a"])
+        await clock.advance(600.0)
+        frame = await state(inspector(room))
+    (row,) = frame["rooms"][0]["longest"]
+    assert row["waited"] == 600.0
+    assert abs(frame["time"] - 600.0 - row["since"]) < 1.0
+
+
 async def test_outcomes_are_those_of_the_last_minute(clock: VirtualClock) -> None:
     """Rates and quantiles cover a window before the frame, also without a viewer, not the lifetime."""
     async with Purgatory[Any]("room", clock=clock) as room:

@@ -1,5 +1,6 @@
 """The page of the inspector in a real browser."""
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,11 @@ def test_it_shows_the_checks_the_place_of_an_error_and_the_next_deadline(
     assert "no check" in page.locator("#hot-watchers li").first.inner_text()
     cells = page.locator("#rooms tr").first.locator("td").all_inner_texts()
     assert (cells[3][-2:], cells[4]) in ((" s", "15 min"), ("ms", "15 min"))
-    assert "ends in 15 min" in page.locator("#numbers").inner_text()
+    numbers = page.locator("#numbers").inner_text()
+    assert "ends in 15 min" in numbers
+    assert re.search(r"since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \S+", numbers)
+    waited = page.locator("#operations td").first
+    assert re.fullmatch(r"since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \S+", waited.get_attribute("title") or "")
     assert said == []
 
 

@@ -102,6 +102,13 @@ function duration(seconds) {
   return `${Number(ms.toFixed(ms < 10 ? 1 : 0))} ms`;
 }
 
+// A time of the server's clock, in the zone of the browser; with its date if it is on another day.
+function clockTime(seconds) {
+  const at = new Date(seconds * 1000);
+  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" });
+  return at.toDateString() === new Date(frame.time * 1000).toDateString() ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+}
+
 function waits(number) {
   return number === 1 ? "waits" : "wait";
 }
@@ -172,7 +179,7 @@ function drawNumbers() {
   const [longest] = rooms.flatMap((one) => one.longest.slice(0, 1)).sort((one, other) => other.waited - one.waited);
   const numbers = [
     ["waiting", COUNT.format(sum(rooms, (one) => one.parked)), ""],
-    ["longest waiting", longest ? duration(longest.waited) : "–", longest ? endsText(longest) : ""],
+    ["longest waiting", longest ? duration(longest.waited) : "–", longest ? `since ${clockTime(longest.since)}, ${endsText(longest)}` : ""],
     ...RATES.filter(([name]) => name !== "immediate").map(([name, shown]) => [shown, rateText(rate(name)), "/ s now"]),
     ["late, p99 of a minute", duration(most(rooms, (one) => one.minute.lateness.p99)), ""],
     ["longest recent turn", duration(frame.loop.lag), ""],
@@ -445,6 +452,7 @@ function drawOperations(one) {
     (row, operation) => {
       const [waited, kind, names, left, task, trace, number] = row.children;
       put(waited, duration(operation.waited));
+      attribute(waited, "title", `since ${clockTime(operation.since)}`);
       put(kind, operation.kind);
       each(names, operation.keys, () => element("div", "", keyName(), element("span", "type")), (place, key) => {
         fillKey(place.firstChild, key);
