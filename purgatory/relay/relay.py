@@ -162,6 +162,7 @@ class Relay(Generic[K, V]):
         self._connects = 0
         self._losses = 0
         self._last_loss: str | None = None
+        self._last_loss_ms = 0
         self._logged: set[str] = set()  # the reasons logged since the relay was last connected
 
     @property
@@ -695,6 +696,7 @@ class Relay(Generic[K, V]):
 
     def _lost(self, connection: Connection) -> None:
         self._losses += 1
+        self._last_loss_ms = self._clock.now_ms()
         self._last_loss = f"{type(connection.reason).__name__}: {connection.reason}"  # a str keeps no frames alive
         reason = _NUMBER.sub("", self._last_loss)  # such as process IDs, which differ in every attempt
         is_news = not self._logged or not isinstance(connection.reason, ConnectionRefusedError)

@@ -179,7 +179,10 @@ def _left(operation: dict[str, Any]) -> str:
 
 
 def _keys(room: dict[str, Any], view: View, rows: int) -> list[Line]:
-    found = room["hot"][view.order][:rows]
+    found, none = room["hot"][view.order], "none"
+    if view.order == "expired" and found:  # if one operation of a key has ended, its share means nothing
+        found, none = [key for key in found if key["ended"] > 1], "no key of which several operations ended"
+    found = found[:rows]
     title = Line(f"KEYS of {room['name']} by {_ORDER_TEXTS[view.order]}", "title")
     if view.order == "expired":
         table: list[Sequence[str]] = [("KEY", "EXPIRED", "ENDED", "SHARE")]
@@ -193,7 +196,7 @@ def _keys(room: dict[str, Any], view: View, rows: int) -> list[Line]:
             waits = duration(key["total_wait"]), duration(key["oldest"])
             table.append((_key(key), f"{key['watchers']:,}", *waits, _number(key["checks"])))
     if not found:
-        return [Line(""), title, Line("none", "quiet")]
+        return [Line(""), title, Line(none, "quiet")]
     return [Line(""), title, *_table(table, [""] * len(found), left=1)]
 
 
@@ -273,7 +276,9 @@ def _failures(room: dict[str, Any], rows: int) -> list[Line]:
         key = f" on {failure['key']}" if failure["key"] else ""
         place = f" at {failure['place']}" if failure["place"] else ""
         lines.append(Line(f"{duration(failure['ago'])} ago: {failure['kind']}{key}: {failure['error']}{place}"))
-    return [Line(""), Line("LAST FAILURES", "title"), *lines] if lines else []
+    kept, every = len(room["failures"]), room["totals"]["failed"]
+    title = f"LAST FAILURES, a sample of {kept} of {every:,}" if kept < every else "LAST FAILURES"
+    return [Line(""), Line(title, "title"), *lines] if lines else []
 
 
 def _number(number: int | None) -> str:

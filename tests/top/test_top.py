@@ -75,6 +75,28 @@ def test_a_pipe_gets_plain_text_once(busy: Service, capsys: pytest.CaptureFixtur
     assert "LONGEST WAITING, 3 of 122" in text
 
 
+def test_a_part_of_the_failures_is_called_a_sample(busy: Service) -> None:
+    """The frame has the last ten of fifteen; a key of which one operation ended has no share that means anything."""
+    frame = Client(busy.url, {}, 10.0).frame()
+    (room, _) = frame["rooms"]
+    failure = {"at": 0, "ago": 1.0, "kind": "Op", "key": "a", "error": "E", "place": ""}
+    room["failures"], room["totals"]["failed"] = [failure] * 10, 15
+    once, often = ({"key": key, "type": "str", "id": key, "ended": n, "expired": n} for key, n in (("b", 1), ("c", 2)))
+    room["hot"]["expired"] = [often, once]
+    lines = [line.text for line in render(frame, View("orders", "expired"), width=200, rows=8)]
+    assert "LAST FAILURES, a sample of 10 of 15" in lines
+    assert [line.split()[:2] for line in lines[lines.index("KEYS of orders by expired, of a sample") + 2 :]][:2] == [
+        ["c", "2"],
+        [],
+    ]
+    room["totals"]["failed"], room["hot"]["expired"] = 10, [once]
+    lines = [line.text for line in render(frame, View("orders", "expired"), width=200, rows=8)]
+    assert "LAST FAILURES" in lines
+    assert (
+        lines[lines.index("KEYS of orders by expired, of a sample") + 1] == "no key of which several operations ended"
+    )
+
+
 def test_an_error_and_the_next_deadline_are_on_the_first_screen(
     busy: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -288,6 +288,7 @@ def _relay(relay: "Relay") -> dict[str, Any]:
         "purgatory": shortened(statistics.purgatory),
         "transport": type(relay._transport).__name__,
         "last_loss": None if loss is None else shortened(loss, _LONGEST_REASON),
+        "last_loss_ago": None if loss is None else to_seconds(max(0, relay._clock.now_ms() - relay._last_loss_ms)),
         **{
             name: getattr(statistics, name)
             for name in (

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from starlette.applications import Starlette
 from benchmarks.shutdown import Client
 from purgatory import Outcome, Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
+from purgatory.asgi.inspector.collector import _relay
 from purgatory.asgi.inspector.endings import place_of
 from purgatory.asgi.inspector.findings import _of_checks
 from purgatory.asgi.types import ASGIApp
@@ -333,6 +335,17 @@ async def test_several_purgatories_and_relays(clock: VirtualClock) -> None:
             assert {room["name"] for room in frame["rooms"]} == {"one", "two"}
             assert [(found["purgatory"], found["connected"]) for found in frame["relays"]] == [("one", True)]
             assert [sorted(found["rooms"]) for found in frame["timers"]] == [["one", "two"]]
+
+
+async def test_the_last_loss_has_its_age(clock: VirtualClock) -> None:
+    """A loss of an hour ago is no reason for the hang of now; without a loss, there is no age."""
+    async with Purgatory[Any]("room", clock=clock) as room, Relay(room, MemoryTransport()) as relay:
+        app = inspector(relay)
+        assert (await state(app))["relays"][0]["last_loss_ago"] is None
+        relay._lost(SimpleNamespace(reason=OSError("reset")))  # type: ignore[arg-type]
+        await clock.advance(60.0)
+        seen = _relay(relay)
+    assert (seen["last_loss"], seen["last_loss_ago"]) == ("OSError: reset", 60.0)
 
 
 async def test_the_other_workers_are_listed_through_the_relay(clock: VirtualClock) -> None:

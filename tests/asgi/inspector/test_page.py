@@ -105,6 +105,28 @@ def test_it_shows_the_checks_the_place_of_an_error_and_the_next_deadline(
     assert said == []
 
 
+def test_samples_and_old_losses_are_called_so(service: Service, open_context: Callable[..., Any]) -> None:
+    """Ten of twelve failures are a sample; a key of which one operation expired is not ranked; a loss has its age."""
+
+    def fail(_: Op) -> None:
+        raise LookupError
+
+    def act() -> None:
+        for number in range(12):
+            service.orders.try_complete_else_watch(failing := Op(None), [f"invoice-{number}"])
+            failing._on_try = fail
+            service.orders.check(f"invoice-{number}")
+        for key in ("once", "often", "often"):
+            service.orders.try_complete_else_watch(Op(0.05), [key])
+
+    page = live(open_context(service.url, **DESKTOP))
+    service.call(act)
+    until(page, "#failures-sample", "A sample: 10 of the 12 failures since the process began.")
+    until(page, "#hot-expired", "often100% of 2")
+    assert "once" not in page.locator("#hot-expired").inner_text()
+    until(page, "#relays", " ago: ConnectionRefusedError")
+
+
 def test_hostile_names_are_texts(service: Service, open_context: Callable[..., Any], said: list[str]) -> None:
     """HTML in names of purgatories, kinds and keys is shown as it is, and nothing of it runs."""
 

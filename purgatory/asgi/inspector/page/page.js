@@ -384,8 +384,10 @@ function drawHot(one) {
   drawKeys($("hot-watchers"), ranked, (key) => COUNT.format(key.watchers),
     one.keys ? `One on each of ${plural(one.keys, "key")}.` : "No operation waits.");
   drawKeys($("hot-total_wait"), one.hot.total_wait, (key) => duration(key.total_wait), "No operation waits.");
-  drawKeys($("hot-expired"), one.hot.expired,
-    (key) => `${Math.round((100 * key.expired) / key.ended)}% of ${COUNT.format(key.ended)}`, "None expired while somebody looked.");
+  // If one operation of a key has ended, its share means nothing.
+  const shares = one.hot.expired.filter((key) => key.ended > 1);
+  drawKeys($("hot-expired"), shares, (key) => `${Math.round((100 * key.expired) / key.ended)}% of ${COUNT.format(key.ended)}`,
+    one.hot.expired.length ? "Each expired operation had a key of its own." : "None expired while somebody looked.");
 }
 
 function drawChecks(one) {
@@ -486,6 +488,8 @@ function foundText(one, operations, keys) {
 
 function drawFailures(one) {
   $("failures-card").hidden = one.failures.length === 0;
+  const [shown, all] = [one.failures.length, one.totals.failed];
+  put($("failures-sample"), shown < all ? `A sample: ${COUNT.format(shown)} of the ${COUNT.format(all)} failures since the process began.` : "");
   each($("failures"), one.failures, () => element("tr", "", ...Array.from({ length: 6 }, () => element("td"))),
     (row, failure) => {
       const time = new Date(failure.at * 1000).toLocaleTimeString("en-GB");
@@ -509,7 +513,7 @@ function drawRelays() {
     (box, relay) => {
       box.dataset.state = relay.connected ? "connected" : "lost";
       put(box.children[0], `${relay.purgatory}: ${relay.connected ? "connected" : "not connected"} through ${relay.transport}`);
-      put(box.children[1], relay.last_loss === null ? "" : `Last loss: ${relay.last_loss}`);
+      put(box.children[1], relay.last_loss === null ? "" : `Last loss, ${duration(relay.last_loss_ago)} ago: ${relay.last_loss}`);
       facts(box.lastChild, [
         ["ping", relay.lag === null ? "–" : duration(relay.lag)], ["other relays", COUNT.format(relay.peers)],
         ["losses", COUNT.format(relay.losses)], ["resyncs", COUNT.format(relay.resyncs)],
