@@ -157,6 +157,32 @@ def test_hostile_names_are_texts(service: Service, open_context: Callable[..., A
     assert said == []
 
 
+def test_on_a_phone_tables_scroll_and_kinds_are_in_one_piece(
+    service: Service, open_context: Callable[..., Any], said: list[str]
+) -> None:
+    """No kind is broken inside a word, keys have room, and a table that is cut says that it scrolls."""
+    kind = type("GET /orders/{id}", (Op,), {})
+    service.call(service.orders.try_complete_else_watch, kind(None), ["order-7"])
+    page = live(open_context(service.url, **PHONE))
+    until(page, "#operations", "order-7")
+    lines = "element => element.getClientRects().length"
+    for selector in ("#kinds th button", "#operations .name button"):
+        assert page.locator(selector).first.evaluate(lines) == 1
+    one_line = "cell => cell.clientHeight < 2 * parseFloat(getComputedStyle(cell).lineHeight)"
+    for selector in ("#kinds th button", "#operations td:nth-child(2)"):
+        assert page.locator(selector).first.evaluate(one_line), selector
+    assert page.locator("#operations td:nth-child(3)").first.evaluate("cell => cell.clientWidth") >= 190
+    hint = "box => getComputedStyle(box, '::before').content"
+    cut = page.locator("[data-cut]:has(#operations)")
+    cut.wait_for()
+    assert "Scroll sideways" in cut.evaluate(hint)
+    assert page.evaluate(WHOLE)
+    desktop = live(open_context(service.url, **DESKTOP))
+    until(desktop, "#operations", "order-7")
+    assert "Scroll" not in desktop.locator(".scroll:has(#operations)").evaluate(hint)
+    assert said == []
+
+
 def test_a_search_lists_the_operations_on_a_key(
     service: Service, open_context: Callable[..., Any], said: list[str]
 ) -> None:

@@ -157,6 +157,7 @@ function draw() {
   drawRelays();
   drawWorkers();
   drawTimers();
+  for (const box of document.querySelectorAll(".scroll")) box.toggleAttribute("data-cut", box.scrollWidth > box.clientWidth + 1);
   const { cost } = frame;
   put($("cost"), `Frame ${COUNT.format(frame.number)} for ${plural(frame.viewers, "viewer")} took ` +
     `${duration(cost.busy)} of work in slices of at most ${duration(cost.longest)}; ` +
@@ -179,7 +180,7 @@ function drawNumbers() {
   const [longest] = rooms.flatMap((one) => one.longest.slice(0, 1)).sort((one, other) => other.waited - one.waited);
   const numbers = [
     ["waiting", COUNT.format(sum(rooms, (one) => one.parked)), ""],
-    ["longest waiting", longest ? duration(longest.waited) : "–", longest ? `since ${clockTime(longest.since)}, ${endsText(longest)}` : ""],
+    ["longest waiting", longest ? duration(longest.waited) : "–", longest ? `since ${clockTime(longest.since)}\n${endsText(longest)}` : ""],
     ...RATES.filter(([name]) => name !== "immediate").map(([name, shown]) => [shown, rateText(rate(name)), "/ s now"]),
     ["late, p99 of a minute", duration(most(rooms, (one) => one.minute.lateness.p99)), ""],
     ["longest recent turn", duration(frame.loop.lag), ""],
