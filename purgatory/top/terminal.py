@@ -27,6 +27,7 @@ _STYLES: Final = {
     "note": "cyan", "chosen": "bold cyan",
 }  # fmt: skip
 _HELP: Final = "w, t, e: keys by waiting, total wait, expired   /: search   n: next purgatory   space: pause   q: quit"
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _LONGEST_SEARCH: Final = 200
 _MOST_ROWS: Final = 50
 _END: Final = "\x04"  # Control-D, and the end of the input
@@ -109,8 +110,8 @@ def _exiting_on_signals() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(128 + number)
 
-    signals = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
-    own = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    own = [number for number in _SIGNALS if in_main_thread and signal.getsignal(number) is signal.SIG_DFL]
     for number in own:
         signal.signal(number, leave)
     try:

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import http.server
+import importlib.util
 import io
 import json
 import os
@@ -656,6 +657,19 @@ def test_a_signal_leaves_the_terminal_as_it_was(busy: Service, number: signal.Si
     assert termios.tcgetattr(follower) == before
     os.close(leader)
     os.close(follower)
+
+
+def test_a_system_without_sighup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no such signal; the live view starts there."""
+    monkeypatch.delattr(signal, "SIGHUP", raising=False)
+    spec = importlib.util.find_spec("purgatory.top.terminal")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with module._exiting_on_signals():
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def _read_until(descriptor: int, text: str) -> str:
