@@ -31,7 +31,7 @@ class Answer(DelayedOperation[None]):
         return False
 
     def on_complete(self) -> None:
-        """The answer is read elsewhere."""
+        """Do nothing: this example needs only the rows in the journal."""
 
 
 class Payment(Answer): ...

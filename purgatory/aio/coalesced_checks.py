@@ -177,7 +177,7 @@ class CoalescedChecks:
         except Exception:
             check.value = None
         if not self._queue:
-            self._checks.clear()  # runs no user code of a key
+            self._checks.clear()  # clear() neither hashes nor compares the keys, so no key raises here
 
     def _move_requested(self) -> None:
         """Move into the queue one of the keys that were requested together."""

@@ -1,7 +1,7 @@
 """One client connection, which is read both by the handler and on behalf of the waiting operations.
 
 ASGI announces a hang-up only as a message: the application must await ``receive()`` to detect it.  Therefore, while an
-operation waits, a reader reads from the connection.  The rules are:
+operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
 
 1.  At most one ``receive()`` of the server is pending at any time, either the handler's or the reader's.
 2.  If the reader reads a message other than a disconnect, it buffers the message; the handler reads that message later,
@@ -266,7 +266,7 @@ class Connection:
         This method follows the protocol between a task and the future that it awaits, but without a task.
         """
         if awaited is not self._awaited:
-            return  # that receive() has been closed
+            return  # the receive() that awaited this future has been closed
         receiving, self._receiving, self._awaited = self._receiving, None, None
         try:
             while receiving is not None or self._wants_message():

@@ -31,7 +31,8 @@ _METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PAT
 _MOST_KNOWN: Final = 4096  # routes of all applications in one process
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
-# By the id() of the router and of the route: the patterns that lead to the route, each with its regular expression.
+# Key: the id() of a router, and of a route, an endpoint, or an application in it.  Value: a reference to the latter,
+# and the patterns that lead to it, each with its regular expression.
 _known: dict[tuple[int, int], tuple["weakref.ref[Any]", dict[str, str]]] = {}
 
 

@@ -93,7 +93,8 @@ class Wait:
     ) -> None:
         self._room = purgatory_of(room)
         park: Any = room.park
-        # None stands for Purgatory.park itself, whose two halves _wait_for() calls directly, without another coroutine.
+        # None means that park is Purgatory.park itself; _wait_for() then calls its two halves directly, without another
+        # coroutine.
         self._park = None if getattr(park, "__func__", None) is Purgatory.park else park
         self._given = room
         if receive is None:

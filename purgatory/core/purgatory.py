@@ -185,7 +185,8 @@ class PurgatoryCore:
         # out operations whose number is higher than the latest one was when the check began.
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check is trying
-        # Operations that a check with a limit must also try, whatever it completes: key -> ID -> operation.
+        # Operations that every check of their key must try, even a check that has already reached its limit:
+        # key -> ID -> operation.
         self._listeners: dict[Hashable, dict[int, Operation]] = {}
         self._key_errors: list[tuple[BaseException, Operation]] = []  # from keys that raised when their operation ended
         self._when_ended: dict[int, Callable[[], object]] = {}

@@ -321,7 +321,7 @@ class _Reader:
         return [(found, observed) for observed in self._observed if (found := observed.reference()) is not None]
 
     def quantiles(self, which: int) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Return a callback for the waits (0) or the lateness (1)."""
+        """Return a callback that observes the quantiles of the waits (``which`` is 0) or of the lateness (1)."""
 
         def observations(_: CallbackOptions) -> Iterable[Observation]:
             for purgatory, observed in self._living():

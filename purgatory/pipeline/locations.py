@@ -34,8 +34,8 @@ def is_uri(location: Location) -> bool:
 def local_path(location: Location) -> Path | None:
     """Return the path on this machine, or None for a URI in a store.
 
-    A relative path that begins like a URI, such as ``a:b``, is made absolute: pyarrow and Hadoop would take it for one.
-    Raises ValueError for a ``file:`` URI that names a host.
+    A relative path that begins like a URI, such as ``a:b``, is made absolute, because pyarrow and Hadoop would take it
+    for a URI.  Raises ValueError for a ``file:`` URI that names a host.
     """
     scheme = None if isinstance(location, Path) else _URI.match(location)
     if isinstance(location, Path) or scheme is None:
@@ -76,5 +76,8 @@ def location_to_read(location: Location) -> str:
 
 
 def is_local_mode(master: str | None) -> bool:
-    """Return whether Spark runs everything in one process on this machine.  None means the commands' default."""
+    """Return whether Spark runs everything in one process on this machine.
+
+    If ``master`` is None, Spark does so, because that is the default of the commands.
+    """
     return master is None or master == "local" or master.startswith("local[")

@@ -194,7 +194,7 @@ class Notifier:
                         self._publish_on_live_connection(payload, until)
                     return
                 except Exception as error:
-                    # The connection may have shown that the engine has a lower limit; then divide the notice again.
+                    # The attempt may have shown that the engine accepts only smaller payloads; if so, divide again.
                     if isinstance(error, TimeoutError) or self._transport.max_payload >= max_payload:
                         raise
         finally:

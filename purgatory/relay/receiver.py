@@ -41,7 +41,7 @@ class Receiver:
         self._name = name
         self._peers: dict[str, int] = {}  # the time of each peer's last message
         self._unreadable_until_ms = 0  # each unreadable payload advances it by _UNREADABLE_MS
-        self._alarm: Alarm | None = None  # for the next check of every key, if unreadable payloads cause it
+        self._alarm: Alarm | None = None  # set while a check of every key is scheduled because of unreadable payloads
         self._logged_ms: int | None = None
 
     def receive(self, payload: str | bytes, pong: Callable[[int], None]) -> None:

@@ -125,7 +125,7 @@ class Refresher:
         self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
         self._not_before_ms = 0  # when the next unreadable key may be read
-        self._apart: set[Hashable] = set()  # the keys in parts, and the unreadable ones
+        self._apart: set[Hashable] = set()  # the keys in _parts and _unreadable
         self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
         self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
 

@@ -717,7 +717,7 @@ class Relay(Generic[K, V]):
             wake(self._first_attempt)
 
     async def _fail_waiters(self) -> None:
-        """Make the operations whose keys can be relayed fail, a slice at a time.  The task is cancelled when the
+        """Fail the operations whose keys can be relayed, one slice at a time.  The task is cancelled when the
         connection is back.
         """
         keys, done = self._purgatory.keys(), 0

@@ -1,4 +1,4 @@
-"""The figures of a relay."""
+"""What a relay has counted, and the state that it is in."""
 
 from dataclasses import dataclass
 

@@ -104,7 +104,7 @@ class AnswerCheck:
             self.complain(f"{asked}: status {status}")
 
     def cut_off(self, asked: Asked | None, error: object) -> None:
-        """Record a connection, of a reader (``asked``) or of a writer, that ended without a response."""
+        """Record that a connection ended without a response.  ``asked``: what a reader asked for; None for a writer."""
         if asked is not None:
             self.counts.cut_off += 1
         if self.stopping_since is None:

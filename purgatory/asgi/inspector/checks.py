@@ -64,8 +64,8 @@ class Checks:
         return None if self._began_ms is None else to_seconds(self._clock.now_ms() - self._began_ms)
 
     async def begin(self, slices: Slices) -> None:
-        """Count the checks since the last call, and record the following ones.  Call this method in the purgatory's
-        loop.
+        """Count the checks that were recorded since the last call, and record those that follow.  Call this method in
+        the purgatory's loop.
         """
         noted = self._noted
         if self._queued.noted is not noted:

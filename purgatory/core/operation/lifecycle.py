@@ -130,7 +130,7 @@ FAILED: Final = 4
 EXPIRED_BY_CLOSING: Final = 5  # the outcome is EXPIRED; its purgatory or its timer has closed
 DEEP: Final = 8  # from this many nested endings on, each call first checks the remaining stack
 FRAMES: Final = 80  # the frames that one ending and the loop's exception handler may need
-# The outcome of each state.  The numbers of the states are public, in RecordBuffer, so a new state is appended.
+# The outcome of each state.  RecordBuffer makes the numbers of the states public, so a new state must be appended.
 OUTCOMES: Final = (
     Outcome.PENDING,
     Outcome.COMPLETED,
@@ -287,9 +287,9 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
 def _leave(operation: Operation, core: PurgatoryCore, now_ms: i64) -> None:
     """Remove a parked operation from the timer and its keys, and update the gauges; its outcome has been decided.
 
-    User code that a key runs here finds an operation that has ended.  Nothing here raises: if a key raises, the
-    error is kept, because the callback and the answers must follow in any case.  The observers' event needs the keys
-    and the time, so both are recorded before they are lost.
+    User code that a key runs here finds an operation that has ended.  This function never raises: if a key
+    raises, the error is kept for later, because the callback and the answers must follow in any case.  The observers'
+    event needs the keys and the time, so both are recorded before they are lost.
     """
     counters = core.counters
     if core._notifier.active:
@@ -355,8 +355,9 @@ def fail_tried(operation: Operation, error: BaseException) -> bool:
 
 
 def expire_on_timer(operation: Operation, state: i64) -> None:
-    """Expire an operation that is on a timer as a task, outside a purgatory; ``state`` as in :func:`end`.
+    """Expire an operation that was added to a timer directly, as a timer task, without a purgatory.
 
+    ``state``: see :func:`end`.
     If ``on_complete`` raises and no task awaits the operation, raise the exception, which the timer reports.
     """
     awaited = _is_awaited(operation)

@@ -217,8 +217,8 @@ class TimingWheel:
         return moved
 
     def early_ms(self, first_ms: i64) -> i64:
-        """Return when to begin the early cascade of this overflow wheel's next bucket, or FAR_MS if that bucket is
-        empty.
+        """Return the time from which tasks of this overflow wheel's next bucket can be moved early, or FAR_MS if that
+        bucket is empty.
 
         ``first_ms``: the time at which the earliest bucket of all levels falls due.
         """

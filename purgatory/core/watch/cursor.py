@@ -77,9 +77,10 @@ class WatchCursor:
 class ReachedCursor(WatchCursor):
     """An iteration over the watchers of one key that have either no threshold or one that the value reaches.
 
-    If the value reaches at most ``most`` thresholds, these come from the heap, and the other watchers are not visited.
-    Otherwise, the cursor visits every watcher in the order of arrival and sets ``skips`` for those that must not be
-    tried, so that a caller that works in slices can count them.  In both cases, creating a cursor costs O(``most``).
+    If the value reaches at most ``most`` thresholds, the cursor takes the watchers with these thresholds from the heap,
+    and does not visit the watchers with other thresholds.  Otherwise, it visits every watcher in the order of arrival
+    and sets ``skips`` for those that must not be tried, so that a caller that works in slices can count them.  In both
+    cases, creating a cursor costs O(``most``).
     """
 
     __slots__ = ("_place", "_reached", "_value")

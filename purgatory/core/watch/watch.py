@@ -93,7 +93,7 @@ class WatchList(Watch):
         self.weight += 1
 
     def unlink(self, watch: Watch) -> None:
-        """Remove the watch, which is in this list."""
+        """Remove a watch, which must be in this list."""
         before = watch.before
         after = watch.after
         assert before is not None and after is not None

@@ -17,7 +17,7 @@ The threshold is relative: 0.1 means a change of one tenth of the baseline.  If 
 share and its complement is judged: if completions fall from 99.9% to 99%, ten times as many operations did *not*
 complete.
 
-More than chance means:
+A difference is more than chance if:
 
 *   a **share** differs by at least three standard errors (a two-proportion z-test),
 *   a **quantile** has at least ten operations above it in both journals, differs by more than a millisecond (the

@@ -106,7 +106,7 @@ class Picture:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Apply the style of all figures.
+    """Apply the style that all figures share, within the block.
 
     Text in an SVG stays text, so the browser chooses the font.  A PNG shows the code of any character that no
     installed font contains.
@@ -244,8 +244,8 @@ def _svg_of_columns(figure: Figure, box: Bbox) -> str:
 def picture(figure: Figure, title: str, caption: str) -> Picture:
     """Render a figure.  The same figure always gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
-    # The figure would be drawn twice for each of the two files if it had a layout engine (tight_layout() leaves one
-    # behind), or if the box were "tight".
+    # Each call of savefig() would draw the figure twice if the figure had a layout engine (tight_layout() leaves one
+    # behind), or if bbox_inches were "tight".
     figure.set_layout_engine(None)
     box = _box(figure)
     figure.savefig(svg, format="svg", metadata={"Date": None}, bbox_inches=box)

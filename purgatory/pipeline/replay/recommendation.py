@@ -1,4 +1,4 @@
-"""Choose a setting from the costs that a replay measured."""
+"""Recommend a tick and a wheel size, given the costs of each setting in a replay."""
 
 from typing import Any, Final
 

@@ -126,7 +126,7 @@ def first_impossible(trace: Trace) -> int | None:
 def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = None) -> Measured:
     """Replay a trace with a timer of this tick and wheel size.  Raises the errors of the timer.
 
-    ``script``: the script of the trace, to be shared by several settings.
+    ``script``: the script of the trace, for a caller that replays it with several settings; by default, a new one.
     """
     script = script or Script(trace)
     script.fired.clear()

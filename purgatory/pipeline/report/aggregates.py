@@ -201,7 +201,7 @@ class Aggregates:
         self._all: dict[Key, list[Aggregate]] = {}
 
     def add(self, key: Key, sums: Any = (), maxima: Any = (), values: Any = (), counts: Any = ()) -> None:
-        """Add to the aggregate of a key."""
+        """Add sums, maxima, and the values and counts of a histogram to the aggregate of a key."""
         self._all.setdefault(key, []).append(Aggregate(sums, maxima, values, counts))
 
     def of(self, subject: str) -> Iterator[tuple[Key, Aggregate]]:
@@ -476,7 +476,7 @@ def _add_sources(
 def _with_closing(
     rows: pa.RecordBatch, outcome: Any, outcomes: list[str], finished: Any, deadline: Any
 ) -> tuple[Any, list[str]]:
-    """Return the outcomes, including :data:`BY_CLOSING`, as positions in the list of their names."""
+    """Return the outcome of each row as a position in a list of names, and that list, with :data:`BY_CLOSING` last."""
     early = (finished == _NONE) | (deadline == _NONE) | (finished < deadline)
     if BY_CLOSING in rows.schema.names:
         marked = rows[BY_CLOSING].cast(pa.bool_())

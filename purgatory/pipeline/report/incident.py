@@ -52,8 +52,9 @@ def worst_of(times: pa.Table) -> Worst | None:
 def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: Sequence[datetime]) -> list[str]:
     """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
 
-    The first sentence gives the time, the purgatory and kind, and the figures.  The others name what was not affected,
-    the keys, and the nearest new run of a server.  ``keys``: the keys of the interval that :func:`worst_of` returns.
+    The first sentence gives the time, the purgatory and kind, and the figures.  The others name the purgatories and
+    kinds that were not affected, the keys that stand out, and the new run of a server that began nearest to the
+    interval.  ``keys``: the keys of the interval that :func:`worst_of` returns.
     """
     worse = _by_names(times)
     worst = worst_of(times)
@@ -123,7 +124,7 @@ def name_of(names: Names) -> str:
 
 
 def _by_names(times: pa.Table) -> dict[Names, list[Row]]:
-    """Return the worse intervals of each purgatory and kind."""
+    """Return the intervals with the verdict ``worse``, by purgatory and kind."""
     found: dict[Names, list[Row]] = {}
     for row in times.to_pylist():
         if row["verdict"] == "worse":

@@ -69,7 +69,10 @@ Add = Callable[[Aggregates, pa.RecordBatch], None]
 
 
 def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
-    """Return whether the tasks can read the files of the journal themselves, because they run in local mode."""
+    """Return whether the tasks can read the journal's files themselves.
+
+    They can if the files are listed in ``opened`` and the workers run on this machine.
+    """
     return opened.files is not None and has_local_workers(spark)
 
 

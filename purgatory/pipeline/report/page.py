@@ -442,7 +442,7 @@ def _marked(deploys: Sequence[datetime]) -> str:
 
 def _steps(first: datetime, last: datetime, step_ms: int) -> list[datetime]:
     number = round((last - first) / timedelta(milliseconds=step_ms))
-    if number > _MOST_STEPS:  # rare operations over a long time: show only the steps that have some
+    if number > _MOST_STEPS:  # rare operations over a long time: do not fill in the steps that have no operations
         return sorted({first, last})
     return [first + timedelta(milliseconds=step_ms * n) for n in range(number + 1)]
 

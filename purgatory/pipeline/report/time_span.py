@@ -65,12 +65,14 @@ def _ms(at: datetime) -> int:
 
 
 def deploys_of(span: TimeSpan, step_ms: int, selection: Selection, now_ms: int) -> tuple[datetime, ...]:
-    """Return when new runs of servers began after the first run, within the selected time; runs that began in the same
-    step share one time.
+    """Return the times at which later runs of servers began, within the selected time.
+
+    Runs that began in the same step share one time; the step of the first run is left out.
 
     A run begins at the start time in its name, because a server that is idle, or whose older files were deleted, may
-    have its first row much later.  A run begins with its first row if its name has no start time or a later one, or if
-    the journal is of a simulated time, which may lie after ``now_ms``.
+    have its first row much later.  In three cases, a run begins with its first row instead: its name contains no start
+    time, the start time in its name is later than that row, or the journal contains times after ``now_ms`` and
+    therefore records simulated time.
     """
     is_simulated = span.last_ms > now_ms
     begun_ms = sorted(

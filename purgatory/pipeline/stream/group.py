@@ -210,7 +210,10 @@ class Groups:
         self._by_name[name].lines.extend(lines)
 
     def advance(self, until_ms: int) -> list[tuple[str, OperationRecord]]:
-        """Process all events up to and including ``until_ms``; return the ends, with their groups, in order of time."""
+        """Process all events up to and including ``until_ms``.
+
+        Return, in order of time, the name of the group and the record of each operation that ended.
+        """
         observer = self._observer
         observer.ended_operations, observer.numbers = [], []
         rows = self._take_due_rows(until_ms)
@@ -262,7 +265,7 @@ class Groups:
         purgatory = self._purgatory
         assert purgatory is not None
         operation.group.live[operation.id] = operation
-        with contextlib.suppress(Exception):  # if its condition raised, the end of the operation has the reason
+        with contextlib.suppress(Exception):  # if the condition raised, the operation's outcome records the reason
             purgatory.try_complete_else_watch(operation, operation.wanted)
 
     def _take_due_rows(self, until_ms: int) -> list[tuple[Row, str, _GroupState]]:

@@ -198,7 +198,7 @@ def check_places(settings: Settings) -> None:
 
 
 def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
-    """Raise ValueError if the checkpoint belongs to a job with another output, whose batches this job would replace.
+    """Raise ValueError if the checkpoint and the output belong to different jobs: batches of one would be replaced.
 
     A checkpoint from an earlier release does not contain the location of its output; in that case, its batches must be
     those in the output.  ``spark``: the session for URIs.

@@ -93,7 +93,10 @@ def _restore_group(groups: Groups, name: str, stored: str | None, lines: list[st
 
 
 def _append_lines(stored: str | None, name: str, next_ms: int | None, lines: list[str]) -> str:
-    """Return the text of a group that has no due events, after more rows have been added to it."""
+    """Add rows to the stored text of a group (None for a new group), and return the new text.
+
+    The group is not parsed, so none of its events may be due.
+    """
     if stored is None:
         return _text(name, 0, next_ms, 0, "", "\n".join(lines))
     _, clock_ms, _, live, ops, buffer = stored.split(_FIELD_END)

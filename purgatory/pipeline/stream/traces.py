@@ -83,7 +83,10 @@ def _group(draw: random.Random, group: str, operations: int, span_ms: int, grid_
 def _interventions(
     draw: random.Random, rows: list[dict[str, Any]], span_ms: int, grid_ms: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for about half of the operations of a group, and some for its keys."""
+    """Yield rows that move or remove deadlines, or fail operations, for about half of the operations of a group.
+
+    Up to two more rows fail or cancel all operations that wait on a key of the group.
+    """
     steps = span_ms // grid_ms
     parks = [row for row in rows if row["kind"] == "park"]
     for park in parks:
