@@ -86,7 +86,7 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived.  Py4J closes its connection to Java only after a KeyboardInterrupt."""
+    """SIGTERM has arrived.  This is a KeyboardInterrupt because Py4J closes its connection to Java only for that."""
 
 
 class _Signals:

@@ -66,9 +66,9 @@ _THREADS: Final = 8
 
 @dataclass(frozen=True)
 class OpenJournal:
-    """A journal that can be read.  ``files`` and ``rows`` are None if only Spark can list the files (``hdfs:``,
-    ``table:``).
+    """A journal that can be read.
 
+    ``files`` and ``rows`` (the number of rows) are None if only Spark can list the files (``hdfs:``, ``table:``).
     ``paths``: what Spark reads.  ``skipped``: for each skipped file, the reason.
     """
 
@@ -80,8 +80,9 @@ class OpenJournal:
 
     @cached_property
     def dataframe(self) -> DataFrame:
-        """The rows.  Spark lists the files at the first access.  Tasks that read the files themselves need not wait for
-        that.
+        """The rows, as a DataFrame.
+
+        Spark lists the files at the first access, so a pass whose tasks read the files themselves does not wait for it.
         """
         if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
@@ -91,7 +92,7 @@ class OpenJournal:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """What all footers show: the ``readable`` files and their ``rows``, and a reason for each ``unreadable`` file."""
+    """The ``readable`` files, the number of ``rows`` in them, and a reason for each ``unreadable`` file."""
 
     directory: str | None
     readable: tuple[str, ...]

@@ -304,9 +304,9 @@ def session_for_journal(
 ) -> "Iterator[SparkSession]":
     """Check the options and the journal, and then yield a Spark session.  Errors are raised before Spark starts.
 
-    ``others``: more journals to check.
-    ``spark_writes``: ``out`` is written by Spark, so with Spark Connect, it is a location on the server.
-    ``python_works``: in local mode, the work is done in Python, so Java's second compiler would not pay for itself.
+    ``others``: more journals to check.  ``python_works``: whether Python does the work in local mode; Java's second
+    compiler would then cost more than it saves.  ``spark_writes``: whether Spark writes ``out``; with Spark Connect,
+    ``out`` is then a location on the server.
     """
     master, settings = spark_settings(options)
     remote = remote_url(options)

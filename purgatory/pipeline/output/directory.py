@@ -78,7 +78,7 @@ def check_apart(location: Location, inputs: Iterable[Location], name: str = "out
 
 
 def _place(location: Location) -> PurePath:
-    """Return the real path of a location on this machine; for any other location, a path for comparisons alone."""
+    """Return the real path of a location on this machine; for any other location, a path only for comparisons."""
     path = None if str(location).startswith(TABLE) else local_path(location)
     return PurePosixPath(str(location)) if path is None else Path(os.path.realpath(path))
 

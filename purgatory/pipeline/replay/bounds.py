@@ -122,7 +122,10 @@ def _bounds(waits: Waits, waited: Any, part: Any, scenario: Scenario, undivided:
 
 
 def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bool) -> tuple[int, int, int, int, int]:
-    """Return one bound for each figure.  ``waited``: which operations belong to the part and had to wait."""
+    """Return one of the two bounds of each figure, for one part of the operations.
+
+    ``part``: which operations belong to the part.  ``waited``: which of these operations had to wait.
+    """
     end, expired = _ends(waits, scenario.timeout_ms, upper=upper)
     mine = np.flatnonzero(waited)
     refused = _refused(waits, mine, end, scenario, upper=upper)
@@ -137,7 +140,7 @@ def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bo
 
 
 def _ends(waits: Waits, timeout_ms: int | None, *, upper: bool) -> tuple[Any, Any]:
-    """Return when each operation ends, and whether its deadline ends it."""
+    """Return when each operation ends in the scenario, and whether it ends because of its deadline."""
     last_ms = max(int(waits.parked_ms.max(initial=0)), int(waits.finished_ms.max(initial=0)))
     end = np.where(waits.outcomes == _PENDING, last_ms + 1, waits.finished_ms)
     if timeout_ms is None:

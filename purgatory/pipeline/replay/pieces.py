@@ -85,7 +85,7 @@ class Cut(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The operations of one purgatory in one file.  ``sample``: every ``step``-th parking time, sorted."""
+    """The operations of one purgatory in one file.  ``sample``: every ``step``-th of the sorted parking times."""
 
     file: str
     owner: Owner
@@ -133,7 +133,7 @@ def _count_files(
 
 
 def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection, step: int) -> Iterator[bytes]:
-    """Yield a :class:`_Counted` for each purgatory."""
+    """Yield a :class:`_Counted` for each owner, as bytes."""
     parked: dict[Owner, list[Any]] = {}
     timeouts: dict[Owner, list[Any]] = {}
     for batch in batches:
@@ -154,7 +154,7 @@ def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection
 
 
 def _by_owner(rows: pa.RecordBatch) -> Iterator[tuple[Owner, Any]]:
-    """Yield each purgatory, and the positions of its rows."""
+    """Yield each owner (source, purgatory, and instance) and the positions of its rows."""
     encoded = [pc.dictionary_encode(plain(rows[name])) for name in _OWNER]
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in encoded:
@@ -177,7 +177,7 @@ def _pieces(counted: list[_Counted], piece_rows: int) -> list[Piece]:
 
 
 def _borders(mine: list[_Counted], parts: int, number: int, first_ms: int) -> list[int]:
-    """Return the times at which the second piece and the later ones start."""
+    """Return the times at which the pieces begin, except the first piece."""
     sample = np.concatenate([one.sample for one in mine])
     weights = np.concatenate([np.full(len(one.sample), one.step) for one in mine])
     if parts < 2 or not len(sample):
@@ -294,7 +294,10 @@ def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Setti
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Disable the cycle search in the block: a replay creates no cycles, but Python would examine 100,000 tasks."""
+    """Disable the garbage collector within the block.
+
+    A replay creates no reference cycles, but each search for cycles would examine up to 100,000 tasks.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -305,7 +308,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def impossible(table: pa.Table, trace: Trace, piece: Piece) -> str | None:
-    """Return what is wrong with the first operation that no purgatory has recorded, or None."""
+    """Return what is wrong with an operation that no purgatory can have recorded, or None if there is none."""
     wrong, reason = first_impossible(trace), "ends before it parks"
     unknown = np.flatnonzero(trace.outcomes < 0)
     if len(unknown):

@@ -65,9 +65,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The counts of a replay.  ``late_number``: how often each lateness of the tick, ``late_ms``, occurred.
+    """The counts of a replay.  ``late_ms``: the distinct values of the lateness of the tick, in milliseconds.
 
-    ``changed``: the number of outcomes that differ from the recorded ones.  ``examples``: positions of some of them.
+    ``late_number``: how often each of these values occurred.  ``changed``: the number of outcomes that differ from the
+    recorded ones.  ``examples``: the positions of some operations with such outcomes.
     """
 
     operations: int
@@ -86,9 +87,9 @@ class Measured:
 class Script:
     """The events of a trace, which are the same for every setting.
 
-    ``events``: time, task, and deadline, in order; the deadline is ``_END`` when the task leaves the timer.
-    ``to_expire``: the tasks that the timer ran in the recording, by deadline.  ``fired``: a task that runs appends the
-    position of its operation.  Only one replay at a time can use a script.
+    ``events``: time, task, and deadline, in order; a deadline of ``_END`` means that the task leaves the timer.
+    ``to_expire``: the tasks that the timer ran in the recording, in order of their deadlines.  ``fired``: the positions
+    of the operations whose tasks have run in this replay.  Only one replay at a time can use a script.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -118,7 +119,10 @@ def recorded_lateness(trace: Trace) -> tuple[Any, Any]:
 
 
 def first_impossible(trace: Trace) -> int | None:
-    """Return the position of the first operation that ended before it parked (no purgatory records one), or None."""
+    """Return the position of the first operation that ended before it parked, or None.
+
+    No purgatory records such an operation.
+    """
     wrong = np.flatnonzero((trace.outcomes != _PENDING) & (trace.finished_ms < trace.parked_ms))
     return int(wrong[0]) if len(wrong) else None
 
@@ -142,7 +146,10 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = 
 
 
 class _Run:
-    """One replay.  ``runs``: for each run of the timer, the bucket, the time, and the number of tasks run before it."""
+    """One replay.
+
+    ``runs``: for each bucket that was run, when it was due, when it was run, and how many tasks had run before it.
+    """
 
     __slots__ = ("now_ms", "runs", "script", "timer", "wakeups")
 
@@ -154,7 +161,7 @@ class _Run:
         self.wakeups = 0
 
     def drive(self) -> None:
-        """Run all events, and the timer between them."""
+        """Process all events, and run the timer between them."""
         schedule = self.timer.schedule
         next_ms = FAR_MS
         before_ms = self.now_ms
@@ -177,7 +184,10 @@ class _Run:
                 self._run(bucket_ms, stalls.until(max(bucket_ms, self.now_ms)))
 
     def _run_before(self, at_ms: int) -> int:
-        """Run the buckets that are due before ``at_ms`` and not delayed by a stall; return when the next is due."""
+        """Run the buckets that are due before ``at_ms``, except those that a stall delays to ``at_ms`` or later.
+
+        Return the time at which the next bucket is due.
+        """
         timer, stalls = self.timer, self.script.stalls
         while (bucket_ms := timer.next_expiration_ms) is not None:
             if bucket_ms >= at_ms:
@@ -202,12 +212,15 @@ def _raised(error: BaseException, _: object) -> None:
 
 
 def _on_deadline(trace: Trace) -> Any:
-    """Select the operations that the timer expired."""
+    """Return, for each operation, whether the timer expired it."""
     return (trace.outcomes == _EXPIRED) & (trace.deadline_ms >= 0) & (trace.finished_ms >= trace.deadline_ms)
 
 
 def _events(trace: Trace, numbers: Any) -> tuple[Any, Any, Any]:
-    """Return times, tasks, and deadlines in order: in each millisecond, arrivals first, then ends from outside."""
+    """Return the times, tasks, and deadlines of all events, in order.
+
+    In each millisecond, arrivals come first, and then ends from outside.
+    """
     outcomes, deadline_ms = trace.outcomes[numbers], trace.deadline_ms[numbers]
     outside = np.flatnonzero((outcomes != _PENDING) & ~_on_deadline(trace)[numbers])
     at = np.concatenate([trace.parked_ms[numbers], trace.finished_ms[numbers[outside]]])
@@ -225,7 +238,7 @@ class _Stalls:
         self._ends = ends
 
     def until(self, due_ms: int) -> int:
-        """Return when a timer that is due at ``due_ms`` runs."""
+        """Return when a timer that is due at ``due_ms`` runs: then, or at the end of the stall at that time."""
         here = bisect_right(self._starts, due_ms) - 1
         return max(due_ms, self._ends[here]) if here >= 0 else due_ms
 

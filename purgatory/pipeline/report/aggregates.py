@@ -142,7 +142,7 @@ class KeyCounts:
         self._most = _MOST_KEY_ROWS
 
     def add(self, table: pa.Table) -> None:
-        """Add rows of ``purgatory``, ``key``, ``operations``, ``wait_ms``, and ``expired``."""
+        """Add a table with the columns ``purgatory``, ``key``, ``operations``, ``wait_ms``, and ``expired``."""
         self._tables.append(table)
         self._rows += table.num_rows
         if self._rows > self._most and len(self._tables) > 1:
@@ -211,7 +211,7 @@ class Aggregates:
             yield key[1:], some[0]
 
     def cells(self, parts: int = 1) -> Iterator[tuple[int, bytes]]:
-        """Yield all aggregates as bytes, each with the number of its key's part; there are ``parts`` parts."""
+        """Yield all aggregates as bytes, each with the part (from 0 to ``parts - 1``) that its key belongs to."""
         for key, some in self._all.items():
             one = added(some)
             payload = (key, one.sums, one.maxima, _narrow(one.values), _narrow(one.counts))
@@ -229,7 +229,7 @@ class Aggregates:
                 yield part, _table_as_bytes(counts.slice(begin, end - begin))
 
     def add_cells(self, cells: Iterable[bytes]) -> None:
-        """Add what :meth:`cells` yielded."""
+        """Add aggregates as bytes, in the form that :meth:`cells` yields."""
         for cell in cells:
             if cell.startswith(_IS_TABLE):
                 with pa.ipc.open_stream(memoryview(cell)[len(_IS_TABLE) :]) as stream:
@@ -238,7 +238,7 @@ class Aggregates:
                 self.add(*pickle.loads(cell))  # noqa: S301 - a task of this job made it
 
     def finish(self, bucket_ms: int, top: int, since_ms: int | None = None) -> None:
-        """Reduce what is complete: net changes to levels by bucket, hot keys to quantiles, and keys to the top ones.
+        """Reduce complete aggregates: net changes to levels by bucket, and all keys to the first ones of each ranking.
 
         For each purgatory, the levels have the subjects ``high`` and ``area``: for each bucket, the highest level
         relative to the start of the bucket, and the sum of the levels of all milliseconds.  ``since_ms``: the start of
@@ -255,7 +255,7 @@ class Aggregates:
 
 
 def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
-    """Add the selected rows of a journal, with :data:`COLUMNS`."""
+    """Add the selected rows of a journal; ``rows`` has :data:`COLUMNS`."""
     rows, earlier = _selected(rows, span.selection)
     if earlier is not None:
         _add_earlier(aggregates, earlier, span)
@@ -308,8 +308,9 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
 def add_hot_rows(
     aggregates: Aggregates, rows: pa.RecordBatch, hot: Mapping[Key, int], selection: Selection = EVERYTHING
 ) -> None:
-    """Add the selected rows of the hot keys, with :data:`HOT_COLUMNS`; a hot key is a numbered pair of purgatory and
-    key.
+    """Add the selected rows of the hot keys; ``rows`` has :data:`HOT_COLUMNS`.
+
+    ``hot``: the number of each hot key, by purgatory and key.
     """
     rows, _ = _selected(rows, selection)
     purgatory, purgatories = _encoded(rows["purgatory"])
@@ -436,7 +437,7 @@ def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatc
 
 
 def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
-    """Count operations that were parked before the selected time, but only in the number of parked operations."""
+    """Count operations that parked before the selected time; they affect only the number of parked operations."""
     purgatory, purgatories = _encoded(rows["purgatory"])
     source, sources = _encoded(rows["source"])
     end = _end(_floor_ms(_us(rows["finished_at"])), source, sources, span)
@@ -518,9 +519,9 @@ def _add_times(
 
 
 def _by_group(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any, Any]]:
-    """For each group that occurs, yield its distinct values, in order, and their counts.
+    """Yield each group that occurs, its distinct values in order, and their counts.
 
-    This does the same as :func:`_histograms`, for values that are close to each other but far from zero.
+    This function does the same as :func:`_histograms`, for values that are close to each other but far from zero.
     """
     if not len(group):
         return
@@ -600,7 +601,7 @@ def _add_lateness(aggregates: Aggregates, purgatory: Any, late: Any, closing: An
 def _add_changes(
     aggregates: Aggregates, purgatory: Any, parked: Any, end: Any, purgatories: list[str], span: Span
 ) -> None:
-    """Add arrivals, unless ``parked`` is null, and ends, unless they are after the selected time."""
+    """Add all arrivals, except nulls in ``parked``, and all ends, except those after the selected time."""
     bucket_ms, until_ms = span.bucket_ms, span.selection.until_ms
     for index, name in enumerate(purgatories):
         here = purgatory == index
@@ -624,7 +625,7 @@ def _add_changes(
 
 
 def _net(arrivals: Any, ends: Any) -> tuple[Any, Any]:
-    """Return each millisecond with a net change, and the change."""
+    """Return the milliseconds in which the number of parked operations changes, and the change in each."""
     first = int(min(ms.min() for ms in (arrivals, ends) if len(ms)))
     length = int(max(ms.max() for ms in (arrivals, ends) if len(ms))) - first + 1
     if length <= max(_MOST_CELLS, 4 * (len(arrivals) + len(ends))):
@@ -647,7 +648,10 @@ def _counted(values: Any) -> tuple[Any, Any]:
 
 
 def _levels(change: Aggregate, bucket_ms: int, since_ms: int | None) -> tuple[Any, Any, Any]:
-    """Return buckets, the highest level in each, and the sum of its levels, relative to the level at its start."""
+    """Return the buckets, and for each bucket its highest level and the sum of its levels.
+
+    Both are relative to the level at the start of the bucket.
+    """
     at, net = change.values, change.counts
     bucket = at // bucket_ms
     starts = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1)) if len(at) else np.empty(0, dtype=np.int64)
@@ -666,7 +670,7 @@ def _levels(change: Aggregate, bucket_ms: int, since_ms: int | None) -> tuple[An
 
 
 def _histograms(group: Any, values: Any, groups: int) -> Iterator[tuple[int, Any, Any]]:
-    """For each group that occurs, yield its distinct values, in order, and their counts."""
+    """Yield each group that occurs, its distinct values in order, and their counts."""
     if not len(group):
         return
     small = (values >= -1) & (values < _EXACT)

@@ -112,7 +112,7 @@ def hot_tables(
 def hot_keys(
     spark: SparkSession, opened: OpenJournal, top_keys: pa.Table, selection: Selection = EVERYTHING
 ) -> pa.Table:
-    """Return the table of these keys: how their operations ended, and how long they waited."""
+    """Return a row for each of ``top_keys``: how its operations ended, and how long they waited."""
     pairs = list(zip(top_keys["purgatory"].to_pylist(), top_keys["key"].to_pylist(), strict=True))
     hot: dict[tuple[str, ...], int] = {pair: number for number, pair in enumerate(pairs)}
     add = partial(add_hot_rows, hot=hot, selection=selection)

@@ -375,10 +375,10 @@ _Axes = list[tuple[Axes, list[Any], list[dict[str, Any]]]]
 def _time_axes(
     table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime], *, refused: bool
 ) -> tuple[Figure, _Axes]:
-    """Return a figure with an axis for each purgatory or each of its kinds, and the steps of time with their rows.
+    """Return a figure with a plot for each purgatory or each of its kinds.
 
-    ``refused``: a purgatory that refused operations also has its own axis, because the kinds of refused operations are
-    not known.
+    For each plot, also return its axes, the steps of time, and the row for each step.  ``refused``: whether a purgatory
+    that refused operations also has a plot of its own, because the kinds of refused operations are not known.
     """
     of_name = _panels(table, names, refused=refused)
     figure = Figure(figsize=(9, max(1.9 * max(1, len(of_name)), 2.6) + 0.6))

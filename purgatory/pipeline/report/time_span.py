@@ -18,7 +18,7 @@ __all__ = ["TimeSpan", "deploys_of", "span_of_files"]
 
 @dataclass(slots=True)
 class TimeSpan:
-    """The first and the last record of a journal and of each source, in milliseconds."""
+    """The times of the first and the last record in a journal and in each source, in milliseconds."""
 
     first_ms: int = 1 << 62
     last_ms: int = -(1 << 62)
@@ -26,7 +26,7 @@ class TimeSpan:
     last_of_source_ms: dict[str, int] = field(default_factory=dict)
 
     def add(self, source: str, first_ms: int, last_ms: int) -> None:
-        """Extend the span so that it includes records of a source."""
+        """Extend the span to records of a source; the first and the last of them have these times."""
         self.first_ms = min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
         self.first_of_source_ms[source] = min(self.first_of_source_ms.get(source, first_ms), first_ms)

@@ -4,7 +4,7 @@ A step is compared with a whole baseline or with the other steps of the same jou
 day.  An interval therefore shows when something began and ended.  Neighboring steps with the same verdict form one
 interval.
 
-More than chance means, for a step with ``n`` operations:
+For a step with ``n`` operations, a difference is more than chance if:
 
 *   a **share** differs by at least ``z`` standard errors, and by at least ten operations,
 *   a **quantile** ``q`` of the step has at least ten operations above it, and their number, ``n (1 - q)``, differs from
@@ -126,7 +126,7 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
 
 
 class _Judged(NamedTuple):
-    """A step, its verdict, the usual figure, its own figure, and the numbers from which a share is computed."""
+    """A step, its verdict, the usual figure, the figure of the step, and the numbers from which a share is computed."""
 
     row: Row
     verdict: str
@@ -239,7 +239,11 @@ def _judged_waits(steps: Sequence[Row], before: Mapping[str, Any], wait: Any, th
 
 
 def _shares_above(above: float, n: int) -> tuple[float, float]:
-    """Return the shares of a baseline for which ``above`` of ``n`` operations would be too many, and too few."""
+    """Return two shares for a step in which ``above`` of ``n`` operations waited longer than some wait.
+
+    If the share of the baseline that waited longer is below the first one, ``above`` is too many; if it is above the
+    second one, ``above`` is too few.
+    """
     root = sqrt(_STANDARD_ERRORS**2 + 4 * above)
     return ((root - _STANDARD_ERRORS) / 2) ** 2 / n, ((root + _STANDARD_ERRORS) / 2) ** 2 / n
 
@@ -247,7 +251,7 @@ def _shares_above(above: float, n: int) -> tuple[float, float]:
 def _at_share(row: Mapping[str, Any], share: float) -> float:
     """Return a quantile for any share.
 
-    Between known quantiles, the logarithm of the wait is interpolated over the logarithm of the share above.
+    Between two known quantiles, the logarithm of the wait is interpolated over the logarithm of the share above it.
     """
     known = [(at, max(0.0, float(row[name]))) for name, at in QUANTILES]  # a damaged row has a negative wait
     if share <= known[0][0]:
@@ -260,7 +264,7 @@ def _at_share(row: Mapping[str, Any], share: float) -> float:
 
 
 def _intervals(judged: Iterable[_Judged], journal: TimeSteps, about: Row, names: Names) -> Iterator[Row]:
-    """Yield an interval for neighboring steps that have the same verdict, unless it is ``same``."""
+    """Yield an interval for each sequence of neighboring steps that are all worse, or all better."""
     step = timedelta(milliseconds=journal.step_ms)
     held: list[_Judged] = []
     for each in judged:

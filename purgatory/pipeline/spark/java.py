@@ -114,7 +114,7 @@ def quiet_home(java: Java) -> Path:
 
 
 def home_without_vectors(real: Path) -> Path:
-    """Return a JAVA_HOME whose ``java`` starts the real one without the module."""
+    """Return a JAVA_HOME whose ``java`` removes arguments of Spark's launcher and then starts the real one."""
     left_out = ["--add-modules=jdk.incubator.vector"]
     if (java_version(real / "bin" / "java") or 0) >= _WITHOUT_ACTIONS:
         left_out.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")

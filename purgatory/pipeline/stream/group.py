@@ -67,7 +67,7 @@ class DeadLetter(NamedTuple):
 
 
 class _Operation(ConditionalOperation):
-    """An operation with the data of its row.  It is parked on pairs of its group and each of its keys."""
+    """An operation with the data of its row.  The keys that it is parked on are pairs of a group and a key."""
 
     __slots__ = ("deadline_ms", "group", "id", "text")
 
@@ -152,14 +152,18 @@ def _error_text(error: BaseException | None) -> str | None:
 
 
 class _NoErrorReports(Hooks):
-    """A failed operation needs no report: its recorded end has the error."""
+    """Hooks that ignore errors, because the record of a failed operation contains its error."""
 
     def report(self, error: BaseException, operation: Operation) -> None:
         return
 
 
 class _GroupState:
-    """One of the groups: first its stored text, and later its waiting operations and stored rows."""
+    """One of the groups, with its stored rows, ``lines``.
+
+    The waiting operations are in ``ops``, as text, until :meth:`Groups.restore` parks them; from then on, they are in
+    ``live``.
+    """
 
     __slots__ = ("clock_ms", "lines", "live", "name", "ops")
 
@@ -199,14 +203,15 @@ class Groups:
         self._observer = _Ends()
 
     def add_group(self, name: str, clock_ms: int, ops: str, lines: list[str]) -> None:
-        """Add a group before the first :meth:`advance`.  Takes the arguments of :class:`Group`, and the group's rows as
-        lines.
+        """Add a group before the first :meth:`advance`.
+
+        ``name``, ``clock_ms``, ``ops``: see :class:`Group`.  ``lines``: the stored rows of the group.
         """
         assert self._purgatory is None, "groups must be added before the first advance"
         self._by_name[name] = _GroupState(name, clock_ms, ops, lines)
 
     def add_lines(self, name: str, lines: Iterable[str]) -> None:
-        """Store rows of a group that :meth:`add_group` has added."""
+        """Store more rows for a group that :meth:`add_group` has added."""
         self._by_name[name].lines.extend(lines)
 
     def advance(self, until_ms: int) -> list[tuple[str, OperationRecord]]:
@@ -232,7 +237,7 @@ class Groups:
         return observer.ended_operations
 
     def restore(self, begin_ms: int) -> None:
-        """Park the stored operations again, each at its own time, so that they have the same order as before."""
+        """Park the stored operations again, each at its original time, so that they have the same order as before."""
         if self._purgatory is not None:
             return
         stored = [
@@ -348,7 +353,7 @@ class Group:
         self._groups.add_lines(self.name, lines)
 
     def advance(self, until_ms: int) -> list[OperationRecord]:
-        """Process all events up to and including ``until_ms``; return the ends, in the order in which they occurred."""
+        """Process all events up to and including ``until_ms``; return the records of the ended operations, in order."""
         return [operation for _, operation in self._groups.advance(until_ms)]
 
     def state(self) -> tuple[str, str]:
@@ -389,7 +394,7 @@ class Group:
 
 
 def pending_of(waiting: "Iterable[_Operation]") -> list[OperationRecord]:
-    """Return the waiting operations as ends with the outcome ``pending``."""
+    """Return a record with the outcome ``pending`` for each waiting operation."""
     return [OperationRecord(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 

@@ -179,7 +179,10 @@ def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
 
 
 def check_checkpoint(checkpoint: Location) -> None:
-    """Raise ValueError if Spark would encode the path, because a job that continues could not read its state."""
+    """Raise ValueError if the path has characters that Spark would encode.
+
+    A job that continues from the checkpoint could not read its state.
+    """
     found = _ENCODED.search(str(checkpoint) if (path := local_path(checkpoint)) is None else str(path))
     if found is not None:
         raise ValueError(f"checkpoint must be a path without {found[0]!r}, which Spark would encode, got {checkpoint}")
@@ -188,7 +191,7 @@ def check_checkpoint(checkpoint: Location) -> None:
 def check_places(settings: Settings) -> None:
     """Raise BadOutput if one of the output, the checkpoint, and the source lies within another one.
 
-    Spark would not find the partitions of the output, whose directory would have other folders in it.
+    Spark would not find the partitions of the output if its directory also contained other folders.
     """
     places = {"out": settings.out, "checkpoint": settings.checkpoint, "source": settings.source}
     directories = {name: place for name, place in places.items() if place != "kafka"}

@@ -42,8 +42,10 @@ class Shard:
             self.live += int(live)
 
     def advance(self, lines_by_group: Mapping[str, list[str]], until_ms: int) -> list[tuple[str, OperationRecord]]:
-        """Add rows, given as lines for each group, and process all events up to ``until_ms``; return the ends with
-        their groups.
+        """Add rows, and process all events up to and including ``until_ms``.
+
+        ``lines_by_group``: the rows of each group, as lines.  Return the name of the group and the record of each
+        operation that ended.
         """
         texts, next_ms = self._texts, self._next
         new_lines = {json.dumps(name): lines for name, lines in lines_by_group.items()}

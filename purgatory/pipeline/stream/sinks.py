@@ -105,6 +105,6 @@ class KafkaSink:
 
 
 def read_records(spark: SparkSession, directory: Location) -> DataFrame:
-    """Read the records that a :class:`DirectorySink` has written, for ``outcomes`` and ``dead_letters``."""
+    """Read the records that a :class:`DirectorySink` has written, as input for ``outcomes`` and ``dead_letters``."""
     schema = ", ".join(column for column in OUTPUT.split(", ") if not column.startswith("parked "))
     return spark.read.schema(f"{schema}, batch LONG").parquet(location_to_read(directory))
