@@ -402,9 +402,10 @@ def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | Non
 
 
 def add_key_rows(aggregates: Aggregates, rows: pa.RecordBatch, selection: Selection, outcome: str) -> None:
-    """Count the selected operations of each key, with :data:`HOT_COLUMNS`; those with the outcome count as expired.
+    """Count the selected operations of each key; ``rows`` has :data:`HOT_COLUMNS`.
 
-    The subject ``ended`` has two sums: the operations that waited, and those of them with the outcome.
+    In :class:`KeyCounts`, the operations with the outcome count as expired.  The subject ``ended`` has two sums: the
+    number of operations that waited, and how many of these had the outcome.
     """
     rows, _ = _selected(rows, selection)
     ended, outcomes = _encoded(rows["outcome"])

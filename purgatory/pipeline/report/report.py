@@ -141,7 +141,8 @@ def find_key_shares(
 ) -> KeyShares | None:
     """Return the busiest keys of the worst interval, and how many of their operations had its outcome.
 
-    Returns None if no interval is worse, or only its waits are.
+    Returns None if no interval is worse, if only the waits of the worst one are worse, or if its operations were
+    refused, because the keys of refused operations are not known.
     """
     from .incident import worst_of  # imported here for the reason that write_report states
 

@@ -154,7 +154,8 @@ def _table(rows: list[Row], journal: TimeSteps) -> pa.Table:
 def _has_ended(interval: Row, steps: Iterable[Row]) -> bool:
     """Return whether a later operation shows that the interval has ended.
 
-    An operation does not show that if it ended as the operations of the interval did, or if its purgatory closed first.
+    An operation does not show that if it has the outcome of the interval (``expired`` for an interval of waits), if it
+    still waited, or if it expired because its purgatory closed.
     """
     bad = interval.get("outcome", EXPIRED)
     alike = {BY_CLOSING, PENDING, *([] if bad == REFUSED else [bad])}

@@ -27,8 +27,8 @@ _GOOD: Final[Mapping[str, bool]] = {COMPLETED: True, EXPIRED: False, CANCELLED: 
 class KeyShares(NamedTuple):
     """How many operations of an interval ended with one outcome.
 
-    ``keys``: for each of the busiest keys, the number with the outcome, and the number of all its operations.
-    ``found`` and ``waited``: the same for all operations that waited.
+    ``keys``: for each of the busiest keys, the number of its operations with the outcome, and the number of all its
+    operations.  ``found`` and ``waited``: the same two numbers for all operations that waited.
     """
 
     keys: Mapping[str, tuple[int, int]]
