@@ -105,3 +105,15 @@ def test_a_try_that_is_interrupted_takes_it_off_the_timer() -> None:
         room.try_complete_else_watch(op, ["a"])
     room._check()
     assert (op.scheduled, op.outcome) == (False, Outcome.PENDING)
+
+
+def test_one_that_adds_itself_during_its_first_try_leaves_the_timer() -> None:
+    """The try completes it before it is parked; nothing of it stays on the timer."""
+    clock = ManualClock()
+    room, timer = make_purgatory(clock), BaseTimer(1, 20, clock)
+    op = Op(5.0, ready=True, on_try=timer.add)
+    assert room.try_complete_else_watch(op, ["a"])
+    assert op.is_completed
+    assert (op.scheduled, timer.size, room.num_delayed) == (False, 0, 0)
+    timer._check()
+    room._check()
