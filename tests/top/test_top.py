@@ -648,7 +648,13 @@ def test_a_signal_leaves_the_terminal_as_it_was(busy: Service, number: signal.Si
     command = [sys.executable, "-m", "purgatory", "top", busy.url]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=follower, stdout=follower, stderr=follower, env=environment
+        command,
+        cwd=ROOT,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=environment,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup ignores SIGHUP, and children inherit that
     ) as process:
         _read_until(leader, "KEYS of orders by waiting operations")
         process.send_signal(number)
