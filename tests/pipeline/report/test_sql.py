@@ -51,7 +51,8 @@ def test_the_views_read_a_journal_of_an_earlier_release(tmp_path: pathlib.Path) 
     pq.write_table(table, f"{new}/part-0.parquet")
     with views_of(str(tmp_path / "old")) as old, views_of(new) as same:
         for (name,) in same.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
-            assert rows_of_view(old, name) == rows_of_view(same, name), name
+            # Not every view has an order of its own.
+            assert sorted(rows_of_view(old, name), key=repr) == sorted(rows_of_view(same, name), key=repr), name
         assert {row["outcome"] for row in rows_of_view(old, "outcomes")} >= {"expired", "expired_by_closing"}
 
 
