@@ -999,7 +999,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 async def test_what_a_busy_thread_was_asked_is_not_done_after_the_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """The response is 504, and the operations still wait when the thread goes on."""
+    """The response is 504, and the operations still wait when the thread continues."""
     async with elsewhere() as (room, loop):
         app = inspector(room, authorize=lambda action: True, history=0)
         go_on = threading.Event()

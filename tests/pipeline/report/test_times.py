@@ -186,4 +186,4 @@ def test_an_interval_that_nothing_ends_lasts_to_the_end_of_the_journal() -> None
     assert lasts(step(48, USUAL[48], expired=15)) == {(48, False)}
     assert lasts(*closed, step(50, [0.3])) == {(48, False)}
     other = [step(minute, USUAL[minute], purgatory="q") for minute in range(60)]
-    assert lasts(*closed, *other) == {(48, False)}, "the journal goes on, so no one knows about p"
+    assert lasts(*closed, *other) == {(48, False)}, "there are later rows, so nothing is known about p"
