@@ -63,7 +63,7 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             ("a producer without an epoch: NONE", "a producer without an epoch: INVALID_RECORD"),
         ],
     ),
-    ("A producer id for a transactional id", "wire"): Difference(
+    ("A producer ID for a transactional ID", "wire"): Difference(
         _NO_TRANSACTIONS, [("NONE", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")]
     ),
     ("FindCoordinator", "wire"): Difference(
@@ -98,7 +98,7 @@ DIFFERENCES: dict[tuple[str, str], Difference] = {
             ("configured with an unknown name error 40", "configured with an unknown name NONE"),
         ],
     ),
-    ("A member id that is not used in time", "wire"): Difference(
+    ("A member ID that is not used in time", "wire"): Difference(
         "Kafka keeps the empty group for a while; this broker removes the group to save memory.",
         [
             (

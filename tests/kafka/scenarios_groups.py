@@ -268,7 +268,7 @@ def static_session(side: Side) -> None:
 
 @scenario
 def id_not_used(side: Side) -> None:
-    """A member id that is not used in time"""
+    """A member ID that is not used in time"""
     group = Group(side)
     given = group.join(again=False, session_ms=1000)
     time.sleep(2)

@@ -234,7 +234,7 @@ def transactional(side: Side) -> None:
 
 @scenario
 def transactional_producer(side: Side) -> None:
-    """A producer id for a transactional id"""
+    """A producer ID for a transactional ID"""
     with side.wire() as wire:
         request = make(InitProducerIdRequest, transactional_id="tx", transaction_timeout_ms=60_000)
         for _ in range(200):
