@@ -25,7 +25,6 @@ NO_LISTS = {
     "`--freeze`, parking and completing",
     "`aio`, interpreted and compiled",
     "`purgatory.asgi`, awaits `receive()` and withdraws",
-    "a JDK, version 17 or later",
     "a `WatchList`, circular and doubly",
     "key, threshold or None",
     "numbers, the shortest and the longest",
