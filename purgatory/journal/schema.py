@@ -54,7 +54,7 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("source", "string", False, "the process that wrote the row: host, process id, and start time"),
+    Column("source", "string", False, "the process that wrote the row: host, process ID, and start time"),
     Column("purgatory", "string", True, "the name of the purgatory; null in a `dropped` row about lost rows"),
     Column(
         "kind", "string", True, "the class name of the operation, or the `kind=` of a wait; null in a `dropped` row"
