@@ -19,7 +19,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 # The folder that is compiled, except these two files, which must stay interpreted and explain why.
@@ -104,11 +104,42 @@ def extensions() -> list[object]:
         path.as_posix() for path in Path(CORE).rglob("*.py") if path.name not in INTERPRETED | {"__init__.py"}
     )
     built = list(mypycify(["--strict", *core], opt_level="3"))
+    try:
+        support_weak_references(built)
+    except LookupError as error:
+        if os.environ.get("PURGATORY_COMPILE") == "1":
+            raise
+        say(f"{error}: installing as pure Python")
+        return []
     if sys.platform != "win32":
         for extension in built:
             # Only the core calls its functions, so the compiler may inline them, and calls need no table.
             extension.extra_compile_args += ["-fvisibility=hidden", "-fno-semantic-interposition"]
     return built
+
+
+def support_weak_references(built: list[Extension]) -> None:
+    """Give the compiled tasks a slot for weak references, by editing the C code, because mypyc cannot do it (2.4).
+
+    The slot comes before the fields of TimerTask, so it has the same offset in the subclasses, which inherit that
+    number.  New objects consist of zeros.  Before a task is freed, the references to it are cleared.
+
+    Raises LookupError if the code is not as expected.
+    """
+    files = [Path(name) for extension in built for name in extension.sources + extension.depends]
+    code = {file.suffix: file for file in files if re.fullmatch(r"__native_[0-9a-f]+\.[ch]", file.name)}
+    header, source = (code[suffix].read_text(encoding="utf-8") for suffix in (".h", ".c"))
+    task = "purgatory___core___timer___task___TimerTaskObject"
+    fields = re.compile(r"(?<=CPyVTableItem \*vtable;)(\s+uint32_t bitmap;\s+int64_t __op_id;[^}]*\} (\w+);)")
+    kinds = {kind for _, kind in fields.findall(header)}
+    size = re.compile(rf"(?<=\.tp_basicsize = sizeof\({task}\),)")
+    free = re.compile(rf"(_dealloc\((?:{'|'.join(kinds)}) \*self\)\s+\{{\s+PyObject_GC_UnTrack\(self\);)")
+    source, sized = size.subn(f" .tp_weaklistoffset = offsetof({task}, weak_references),", source)
+    source, freed = free.subn(r"\1 if (self->weak_references) PyObject_ClearWeakRefs((PyObject *)self);", source)
+    if task not in kinds or (sized, freed) != (1, len(kinds)):
+        raise LookupError(f"mypyc compiles tasks in an unknown way ({len(kinds)}, {sized}, {freed})")
+    code[".h"].write_text(fields.sub(r" PyObject *weak_references;\1", header), encoding="utf-8")
+    code[".c"].write_text(source, encoding="utf-8")
 
 
 def address() -> str:

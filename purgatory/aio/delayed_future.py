@@ -61,7 +61,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     ``timeout``: seconds or None.
     """
 
-    __slots__ = ("__weakref__", "_callback", "_pending", "futures")
+    __slots__ = ("_callback", "_pending", "futures")
 
     def __init__(
         self, futures: Iterable[AnyFuture[T]], timeout: float | None, callback: WhenAll[T] | None = None

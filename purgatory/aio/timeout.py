@@ -26,7 +26,7 @@ class Timeout(BaseTimeout):
     If the timer closes while the block runs, the deadline remains valid: from then on, the event loop enforces it.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     def _run_soon(self) -> None:
         self._alarm = asyncio.get_running_loop().call_soon(self.run, context=Context())

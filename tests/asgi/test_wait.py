@@ -773,7 +773,7 @@ async def test_a_wait_leaves_nothing_to_the_garbage_collector(
     """When a request ends, its operation and its Wait are freed at once."""
 
     class Watched(DelayedOperation[None]):
-        __slots__ = ("__weakref__",)
+        __slots__ = ()
 
         def try_complete(self) -> bool:
             return False

@@ -159,7 +159,7 @@ class _NextSample(TimerTask):
     A process may fork with this task on the timer, as a preloading server does: both processes then take samples.
     """
 
-    __slots__ = ("__weakref__", "_history")
+    __slots__ = ("_history",)
 
     def __init__(self, history: History) -> None:
         super().__init__(round(INTERVAL * 1000))

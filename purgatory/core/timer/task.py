@@ -45,15 +45,15 @@ class TimerTask:
     Copying or pickling a task raises TypeError, because the task's links belong to the bucket that holds it.  A
     subclass that must be copied or pickled defines ``__reduce__``.
 
-    Weak references need a subclass without ``__slots__``, or with ``__weakref__`` among its slots.  Operations are
-    tasks, and a slot for weak references in each of them would cost memory although few are ever weakly referenced.
-    For the same reason, the task that :meth:`SystemTimer.call_later` returns cannot be weakly referenced.
+    A task can be weakly referenced.  The class has the slot for that, so ``__weakref__`` must not be among the slots of
+    a subclass.
     """
 
-    __slots__ = ("_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
+    __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
     # The number of an operation, 0 until it is submitted.  Compiled code can read this default before __init__ has run;
-    # in interpreted code, the slot of Operation hides it.
+    # in interpreted code, the slot of Operation hides it.  It must remain the first field, because setup.py recognizes
+    # the compiled tasks by it and puts their slot for weak references before it.
     _op_id: i64 = 0
     _delay_ms: i64
     _expiration_ms: i64
