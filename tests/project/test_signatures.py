@@ -47,7 +47,7 @@ def test_signatures_have_the_names_and_defaults() -> None:
 
 
 def test_an_automatic_mock_checks_arguments() -> None:
-    """``create_autospec`` refuses calls that constructors, and methods that are Python functions, would refuse."""
+    """``unittest.mock`` refuses calls that constructors, and methods that are Python functions, would refuse."""
     with pytest.raises(TypeError):
         create_autospec(Purgatory)()
     with pytest.raises(TypeError):
