@@ -3,7 +3,7 @@
 Each load runs twice under valgrind, with N and with 3 N steps.  The difference between the two counts, divided by the
 difference between the numbers of steps, is the cost of a step, without imports and preparations.  Load on the machine
 does not affect this cost, so a change of one percent is visible, but the cost says nothing about memory accesses.  The
-garbage collector is off.
+garbage collector is off.  With ``--functions``, the costliest functions follow each load.
 """
 
 import argparse
@@ -14,7 +14,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from purgatory import COMPILED, Purgatory
@@ -24,7 +27,7 @@ from .operations import Request, noop
 from .row import Unavailable, grouped
 from .watching import Fifo
 
-__all__ = ["LOADS", "count", "main"]
+__all__ = ["LOADS", "by_function", "main"]
 
 TIMEOUT = 30.0
 
@@ -152,6 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description="Instructions of a step.")
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"some of: {', '.join(LOADS)} (all)")
     parser.add_argument("--steps", type=int, default=2_000, help="the steps of the shorter run (2,000)")
+    parser.add_argument("--functions", type=int, default=0, metavar="N", help="print also the N costliest functions")
     parser.add_argument("--run", action="store_true", help="do the steps of one load here, and count nothing")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.loads if name not in LOADS]
@@ -165,7 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(f"instructions of a step, {'compiled' if COMPILED else 'interpreted'} core")
         for name in options.loads or LOADS:
-            print(f"{grouped(round(count(name, options.steps))):>8}  {LOADS[name][0]}", flush=True)
+            functions = by_function(name, options.steps)
+            print(f"{grouped(round(sum(functions.values()))):>8}  {LOADS[name][0]}", flush=True)
+            for function, cost in list(functions.items())[: options.functions]:
+                print(f"{grouped(round(cost)):>16}  {function}", flush=True)
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
@@ -178,23 +185,29 @@ async def _run(load: Callable[[int], Awaitable[None] | None], number: int) -> No
         await waits
 
 
-def count(name: str, steps: int) -> float:
-    """Return the instructions of one step.  Raises Unavailable if valgrind is not installed."""
-    return (_total(name, 3 * steps) - _total(name, steps)) / (2 * steps)
+def by_function(name: str, steps: int) -> dict[str, float]:
+    """Return the instructions of one step by function, the costliest first.  Raises Unavailable without valgrind."""
+    longer, shorter = _run_under_callgrind(name, 3 * steps), _run_under_callgrind(name, steps)
+    longer.subtract(shorter)
+    return {function: cost / (2 * steps) for function, cost in longer.most_common()}
 
 
-def _total(name: str, steps: int) -> int:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
+def _run_under_callgrind(name: str, steps: int) -> "Counter[str]":
+    valgrind, annotate = shutil.which("valgrind"), shutil.which("callgrind_annotate")
+    if valgrind is None or annotate is None:
         raise Unavailable("valgrind is not installed")
-    tool = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps)]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run([*tool, *here], capture_output=True, text=True, check=True, env=environment)
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if found is None:
-        raise Unavailable(f"callgrind printed no count: {done.stderr[-300:]}")
-    return int(found[1])
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder, "found")
+        here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps)]
+        command = [valgrind, "--tool=callgrind", f"--callgrind-out-file={found}", *here]
+        subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
+        show = [annotate, "--threshold=100", "--auto=no", str(found)]
+        text = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    functions: Counter[str] = Counter()
+    # "1,234 ( 5.67%)  file.c:function'2 [library]": '2 marks a recursive call of the same function
+    for match in re.finditer(r"^ *([\d,]+) \([^)]*\)  \S+?:([^\s':]+)", text, re.MULTILINE):
+        functions[match[2]] += int(match[1].replace(",", ""))
+    return functions
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ another one with a distant deadline, as a server with a steady load does.
 import asyncio
 import contextlib
 import gc
+import math
 import statistics
 import time
 from array import array
@@ -70,6 +71,43 @@ async def _ours(number: int, collector: bool) -> "array[float]":
                     late = _Late(timeout, index, found, now + timeout, purgatory if collector else None)
                     purgatory.try_complete_else_watch(late, (index,))
             if await _until(found, number, begin, collector):
+                return found
+    raise RuntimeError("the machine is too busy to park them all before the first deadline")
+
+
+class _Divided(Request):
+    """Record when the deadline was, when the first answer of the turn came, and when this one did, all in seconds."""
+
+    __slots__ = ("found", "turn", "wanted")
+
+    def __init__(self, timeout: float, key: int, found: "array[float]", turn: list[float], wanted: float) -> None:
+        super().__init__(timeout, key)
+        self.found = found
+        self.turn = turn
+        self.wanted = wanted
+
+    def on_complete(self) -> bool:
+        now = time.monotonic()
+        if not self.turn:
+            self.turn.append(now)
+            asyncio.get_running_loop().call_soon(self.turn.clear)
+        self.found.extend((self.wanted, self.turn[0], now))
+        return False
+
+
+async def _divided(number: int, collector: bool) -> "array[float]":
+    turn: list[float] = []
+    for parking_time in PARKING_TIMES:
+        found = array("d")
+        async with Purgatory[Any]("lateness") as purgatory:
+            begin = time.monotonic() + 1.0 + number * parking_time
+            with _collector_off():
+                for index in range(number):
+                    now = time.monotonic()
+                    timeout = round(max(0.0, begin + index / RATE - now), 3)
+                    divided = _Divided(timeout, index, found, turn, now + timeout)
+                    purgatory.try_complete_else_watch(divided, (index,))
+            if await _until(found, 3 * number, begin, collector):
                 return found
     raise RuntimeError("the machine is too busy to park them all before the first deadline")
 
@@ -132,6 +170,7 @@ def rows(scale: Scale) -> Iterator[Row]:
             ours.append(_run(kind, _ours, number))
             theirs.append(_run(kind, _loop, number))
         yield from _rows_of(kind, ours, theirs)
+        yield from _parts(kind, [_run(kind, _divided, number) for _ in range(scale.pick(3, 1))])
         yield from _rows_with_the_collector(kind, number, scale.pick(3, 1))
     yield from _simulated(scale.pick(5, 2))
 
@@ -152,6 +191,20 @@ def _rows_of(kind: str, ours: list["array[float]"], theirs: list["array[float]"]
     row = Row(SECTION, f"early {at}", "count", early, f"{kind} call_later", of_theirs)
     row.budget = Budget.at_most_value(0.0)
     yield row
+
+
+def _parts(kind: str, runs: list["array[float]"]) -> Iterator[Row]:
+    parts: dict[str, list[list[float]]] = {"until the tick": [], "until the turn": [], "in the turn": []}
+    for found in runs:
+        wanted, first, answered = found[0::3], found[1::3], found[2::3]
+        ticks = [math.ceil(seconds * 1e3) / 1e3 for seconds in wanted]
+        parts["until the tick"].append([tick - late for tick, late in zip(ticks, wanted, strict=True)])
+        parts["until the turn"].append([turn - tick for turn, tick in zip(first, ticks, strict=True)])
+        parts["in the turn"].append([end - turn for end, turn in zip(answered, first, strict=True)])
+    for name, samples in parts.items():
+        for text, fraction in (("p50", 0.5), ("p99", 0.99)):
+            value = statistics.median(quantile(sample, fraction) for sample in samples) * 1e3
+            yield Row(SECTION, f"lateness at 50,000 expiries/s, {kind}: {name}, {text}", "ms", value, "")
 
 
 def _rows_with_the_collector(kind: str, number: int, repeats: int) -> Iterator[Row]:
