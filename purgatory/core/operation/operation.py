@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from purgatory.core.timer.coroutines import is_coroutine, refusal
 from purgatory.core.timer.event_loop import event_loop
-from purgatory.core.timer.task import NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
+from purgatory.core.timer.task import COMPILED, NOT_QUEUED, TimerTask, set_up, validate_class, validated_class
 from purgatory.core.timer.units import deadline_ms, duration_ms, to_seconds
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr, type_name
@@ -52,9 +51,6 @@ _OMITTED: Final = "required"
 def new_future() -> Any:
     """Return a new future that belongs to the running event loop."""
     return event_loop.running_loop().create_future()
-
-
-_COMPILED: Final = not isinstance(new_future, FunctionType)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -329,9 +325,9 @@ class Operation(TimerTask):
 def _begin(operation: Operation, timeout: Any) -> None:
     """Set every field of a new operation."""
     kind: Any = type(operation)
-    if kind is not validated_class.kind:
+    if COMPILED and kind is not validated_class.kind:
         validate_class(kind)
-    begun = operation._op_id != 0 if _COMPILED else getattr(operation, "_op_id", 0) != 0
+    begun = operation._op_id != 0 if COMPILED else getattr(operation, "_op_id", 0) != 0
     if begun and operation._core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
     if timeout is _OMITTED:

@@ -6,6 +6,7 @@ saves one object per task.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .task_list import TimerTaskList
 
 __all__ = [
+    "COMPILED",
     "FAR_MS",
     "NOT_QUEUED",
     "TimerTask",
@@ -63,7 +65,7 @@ class TimerTask:
 
     def __init__(self, delay_ms: Any) -> None:
         kind: Any = type(self)
-        if kind is not validated_class.kind:
+        if COMPILED and kind is not validated_class.kind:
             validate_class(kind)
         set_up(self, _validated_delay(delay_ms))
 
@@ -133,7 +135,11 @@ class TimerTask:
 
 
 class _ValidatedClass:
-    """The task class that was validated last.  Most tasks in a program belong to a few classes."""
+    """The task class that was validated last, in compiled code.  Most tasks in a program belong to a few classes.
+
+    Interpreted code validates a class only if assigning a field fails.  It must not read an object that all threads
+    share: without the GIL, threads that count references to the same object wait for each other.
+    """
 
     __slots__ = ("kind",)
 
@@ -152,6 +158,9 @@ def validate_class(kind: Any) -> None:
     validated_class.kind = kind
 
 
+COMPILED: Final = not isinstance(validate_class, FunctionType)
+
+
 def _validated_delay(delay_ms: Any) -> int:
     """Return the delay.  Raises TypeError unless it is an int, and ValueError if it is out of range."""
     if not isinstance(delay_ms, int):
@@ -166,7 +175,11 @@ def set_up(task: TimerTask, delay_ms: i64) -> None:
 
     Library classes call this function instead of ``super().__init__()``, which validates the delay.
     """
-    task._delay_ms = delay_ms
+    try:
+        task._delay_ms = delay_ms
+    except AttributeError:  # only in interpreted code
+        validate_class(type(task))
+        raise
     task._expiration_ms = NOT_QUEUED
     task._list = None
     task._prev = None
