@@ -45,8 +45,13 @@ PARTS: Final = (
     Part("the streaming job between Kafka topics", ("kafka/test_spark.py",), ("pyspark", "pandas", "pyarrow")),
     Part("the journal", ("journal",), ("pyarrow",)),
     Part(
-        "the broker and its clients",
-        ("kafka", "examples/broker", "examples/web/test_broker_page.py", "benchmarks/test_broker.py"),
+        "the broker",
+        ("examples/broker", "examples/web/test_broker_page.py", "benchmarks/test_broker.py"),
+        ("kafka", "crc32c"),
+    ),
+    Part(
+        "Kafka's clients",
+        ("kafka", "examples/broker/test_clients.py", "examples/broker/test_command.py"),
         ("kafka", "crc32c", "aiokafka", "confluent_kafka"),
     ),
     Part(
