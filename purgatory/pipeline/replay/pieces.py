@@ -13,7 +13,7 @@ import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -60,6 +60,8 @@ _NO_TIME_MS: Final = -1
 _ENOUGH_ROWS: Final = 60_000  # the rows to replay, in one round or in several rounds together
 _MOST_ROUNDS: Final = 5
 _CELL: Final = "cell binary"
+_TEXTS: Final = ("source", "purgatory", "outcome")
+_TIME: Final = ARROW_SCHEMA.field("parked_at").type
 
 Settings = Sequence[tuple[int, int]]
 Work = Callable[[pa.Table, int, "Piece"], list[Any]]
@@ -155,7 +157,8 @@ def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection
 
 def _by_owner(rows: pa.RecordBatch) -> Iterator[tuple[Owner, Any]]:
     """Yield each owner (source, purgatory, and instance) and the positions of its rows."""
-    encoded = [pc.dictionary_encode(plain(rows[name])) for name in _OWNER]
+    owner = [rows[name] for name in _OWNER]
+    encoded = [each if pa.types.is_dictionary(each.type) else pc.dictionary_encode(each) for each in owner]
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in encoded:
         codes = codes * max(1, len(column.dictionary)) + column.indices.to_numpy(zero_copy_only=False)
@@ -264,15 +267,27 @@ def _work_on_files(work: Work, wanted: tuple[str, ...], selection: Selection, nu
     found = []
     for name in piece.files:
         for batch in _batches(name, columns, partial(parked_row_groups, selection=within)):
-            rows = _operations(batch, selection)
-            mine = _operations(rows, within)
-            for column, value in zip(_OWNER, piece.owner, strict=True):
-                mine = mine.filter(pc.equal(mine[column], pa.scalar(value, mine[column].type)))
+            # A single filter, and before all others, because each filter copies the remaining rows.
+            mine = _operations(batch.filter(_is_in(batch, piece)), selection)
             missing = [column for column in wanted if column not in mine.schema.names]
             for column in missing:  # in a file from an earlier release
                 mine = mine.append_column(column, pa.nulls(mine.num_rows, ARROW_SCHEMA.field(column).type))
-            found.append(mine.select(wanted))
+            found.append(pa.RecordBatch.from_arrays([plain(mine[column]) for column in wanted], list(wanted)))
     return work(pa.Table.from_batches(found), number, piece)
+
+
+def _is_in(batch: pa.RecordBatch, piece: Piece) -> pa.Array:
+    """Return, for each row, whether it belongs to the piece."""
+    source, purgatory, instance = piece.owner
+    conditions = [
+        _equals(batch["source"], source),
+        _equals(batch["purgatory"], purgatory),
+        pc.equal(_instances(batch), instance),
+        pc.greater_equal(batch["parked_at"], pa.scalar(piece.first_ms, _TIME)),
+    ]
+    if piece.next_ms != _END_OF_TIME_MS:
+        conditions.append(pc.less(batch["parked_at"], pa.scalar(piece.next_ms, _TIME)))
+    return reduce(pc.and_, conditions)
 
 
 def _replay_piece(table: pa.Table, number: int, piece: Piece, *, settings: Settings) -> list[dict[str, Any]]:
@@ -371,7 +386,7 @@ def _as_row(
 
 def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int]]) -> Iterator[pa.RecordBatch]:
     try:
-        with pq.ParquetFile(name) as file:
+        with pq.ParquetFile(name, read_dictionary=_TEXTS) as file:  # a string for each row takes much longer
             present = [column for column in columns if column in file.schema_arrow.names]
             yield from file.iter_batches(
                 _BATCH_ROWS, row_groups=groups(file.metadata), columns=present, use_threads=False
@@ -384,15 +399,21 @@ def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int
 def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
     """Return the selected operations, with an ``instance`` of 0 if the file has none."""
     rows = batch_parked_within(batch, selection)
-    rows = rows.filter(pc.not_equal(plain(rows["outcome"]), DROPPED))
-    none = pa.nulls(rows.num_rows, pa.int64())
-    instance = rows["instance"].cast(pa.int64()) if "instance" in rows.schema.names else none
+    rows = rows.filter(pc.invert(_equals(rows["outcome"], DROPPED)))
     names = [name for name in rows.schema.names if name != "instance"]
-    columns = [plain(rows[name]) if name in _TEXTS else rows[name] for name in names]
-    return pa.RecordBatch.from_arrays([*columns, instance.fill_null(0)], [*names, "instance"])
+    return pa.RecordBatch.from_arrays([*map(rows.column, names), _instances(rows)], [*names, "instance"])
 
 
-_TEXTS: Final = frozenset({"source", "purgatory", "outcome"})
+def _instances(batch: pa.RecordBatch) -> pa.Array:
+    if "instance" not in batch.schema.names:  # in a file from an earlier release
+        return pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    return batch["instance"].cast(pa.int64()).fill_null(0)
+
+
+def _equals(column: pa.Array, text: str) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return pc.equal(column.indices, column.dictionary.index(text).as_py())
+    return pc.equal(column, text)
 
 
 def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
