@@ -140,8 +140,9 @@ def replay(trace: Trace, tick_ms: int, wheel_size: int, script: Script | None = 
     run.expire_remaining()
     cpu_s = time.thread_time() - started
     measured = _measured(trace, run, cpu_s)
-    for task in script.tasks:
-        task.cancel()  # a task that is pending is still on this timer
+    if run.timer.size:  # pending tasks are still on this timer
+        for task in script.tasks:
+            task.cancel()
     return measured
 
 
