@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic
 
 from purgatory.aio.purgatory import Purgatory
-from purgatory.core.arrivals import Arrivals, QuorumWait
+from purgatory.core.quorum_members import Arrivals, QuorumWait
 from purgatory.core.operation.operation import set_deadline
 from purgatory.core.operation.waits import MISSING, times_of
 from purgatory.texts import safe_repr, uncopyable
