@@ -11,11 +11,11 @@ from .operation.waits import LibraryWait
 from .purgatory import PurgatoryCore
 from .watch.validation import UNLIMITED
 
-__all__ = ["Arrivals", "QuorumWait"]
+__all__ = ["QuorumMembers", "QuorumWait"]
 
 
 @final
-class Arrivals:
+class QuorumMembers:
     """The members that have arrived at a quorum.  See :class:`purgatory.locks.Quorum`.
 
     ``result``: the members that had arrived when there were enough of them; None before that.  ``private_key``: the key
@@ -53,7 +53,7 @@ class Arrivals:
         # again.
         return self.result is not None
 
-    def members(self) -> frozenset[Hashable]:
+    def arrived(self) -> frozenset[Hashable]:
         """Return the members that have arrived so far."""
         return frozenset(self._members) if self.result is None else self.result
 
@@ -66,21 +66,21 @@ class Arrivals:
 class QuorumWait(LibraryWait):
     """Waits until enough members have arrived.  Its result is the set of members, or None if the wait expires."""
 
-    __slots__ = ("_arrivals",)
+    __slots__ = ("_members",)
 
-    def __init__(self, arrivals: Arrivals, kind: str) -> None:
+    def __init__(self, members: QuorumMembers, kind: str) -> None:
         super().__init__(kind)
-        self._arrivals: Arrivals = arrivals
+        self._members: QuorumMembers = members
 
     def try_complete(self) -> bool:
-        return self._arrivals.result is not None
+        return self._members.result is not None
 
     def on_complete(self) -> Any:
         if self._state != COMPLETED:
             return None
-        if self._arrivals.result is None:
+        if self._members.result is None:
             raise RuntimeError("only members that arrive complete this operation, not force_complete()")
-        return self._arrivals.result
+        return self._members.result
 
 
 # Errors show the class name of an operation, so that name is set here to the name of the method.

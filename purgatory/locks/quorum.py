@@ -4,9 +4,9 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic
 
 from purgatory.aio.purgatory import Purgatory
-from purgatory.core.quorum_members import Arrivals, QuorumWait
 from purgatory.core.operation.operation import set_deadline
 from purgatory.core.operation.waits import MISSING, times_of
+from purgatory.core.quorum_members import QuorumMembers, QuorumWait
 from purgatory.texts import safe_repr, uncopyable
 
 from .room import not_granted, out_of_time, validated_kind, validated_room
@@ -44,7 +44,7 @@ class Quorum(Generic[M]):
     need not be unique.  ``kind``: what events, dumps, metrics, and journals show as the operations' kind.
     """
 
-    __slots__ = ("__weakref__", "_arrivals", "_kind", "_need", "_room")
+    __slots__ = ("__weakref__", "_kind", "_members", "_need", "_room")
 
     def __init__(self, room: Purgatory[Any], need: int, *, key: Hashable = "quorum", kind: str = "Quorum") -> None:
         self._room = validated_room(room)
@@ -55,7 +55,7 @@ class Quorum(Generic[M]):
         self._kind = validated_kind(kind)
         hash(key)
         self._need = need
-        self._arrivals = Arrivals(self._room._core, need, key)
+        self._members = QuorumMembers(self._room._core, need, key)
 
     def arrive(self, member: M) -> bool:
         """Count the member and return True; return False if it has arrived before or if the quorum is already complete.
@@ -66,12 +66,12 @@ class Quorum(Generic[M]):
         purgatory.  Raises TypeError if the member is unhashable, and RuntimeError if called from any thread other than
         the event loop's.
         """
-        return self._arrivals.add(member)
+        return self._members.add(member)
 
     @property
     def arrived(self) -> frozenset[M]:
         """The members that have arrived; once the quorum is complete, those that completed it."""
-        return self._arrivals.members()  # type: ignore[return-value]
+        return self._members.arrived()  # type: ignore[return-value]
 
     async def wait(self, *, timeout: float | None = None, deadline: float | None = None) -> frozenset[M]:
         """Wait until the quorum is complete, and return its members; if it is already complete, return them at once.
@@ -83,19 +83,19 @@ class Quorum(Generic[M]):
         purgatory that is closed or closing, and :class:`PurgatoryFull` if the task would have to wait and a limit has
         been reached.
         """
-        arrivals = self._arrivals
+        members = self._members
         if deadline is None:
             delay_ms, at_ms = times_of("wait", self._room.timer, timeout, MISSING)
         else:
             delay_ms, at_ms = times_of("wait", self._room.timer, MISSING if timeout is None else timeout, deadline)
-        if arrivals.result is not None:
-            return arrivals.result  # type: ignore[return-value]
+        if members.result is not None:
+            return members.result  # type: ignore[return-value]
         if delay_ms == 0:
             raise out_of_time(self._name(), timeout)
-        wait: Any = QuorumWait(arrivals, self._kind)
+        wait: Any = QuorumWait(members, self._kind)
         set_deadline(wait, delay_ms, at_ms)
         try:
-            result: frozenset[M] | None = await self._room.park(wait, (arrivals.private_key,))
+            result: frozenset[M] | None = await self._room.park(wait, (members.private_key,))
             if result is None:
                 raise not_granted(self._room, wait, self._name(), timeout)
             return result
@@ -103,11 +103,11 @@ class Quorum(Generic[M]):
             del wait
 
     def _name(self) -> str:
-        shown = safe_repr(self._arrivals.private_key)
-        return f"quorum {shown} with {self._arrivals.number()} of {self._need} members"
+        shown = safe_repr(self._members.private_key)
+        return f"quorum {shown} with {self._members.number()} of {self._need} members"
 
     def __reduce__(self) -> Any:
         raise uncopyable(self, "its waiters have one place each")
 
     def __repr__(self) -> str:
-        return f"<Quorum {self._arrivals.number()} of {self._need} in {self._room.name!r}>"
+        return f"<Quorum {self._members.number()} of {self._need} in {self._room.name!r}>"
