@@ -35,8 +35,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from .core.base_purgatory import BasePurgatory
 from .core.operation.delayed_operation import DelayedOperation
+from .core.purgatory import BasePurgatory
 from .core.watch.cursor import NO_ID, WatchCursor
 from .core.watch.watch import WatchList
 from .texts import names_of, safe_repr

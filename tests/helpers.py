@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory, TimerTask
-from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from purgatory.types import Alarm, Timeout
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from purgatory import DelayedOperation, TimerTask
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 

@@ -12,8 +12,8 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.operation.delayed_operation import DelayedOperation
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.coroutines import is_coroutine, refusal, refuse_coroutine_function
 from purgatory.events import Outcome
 from purgatory.texts import safe_repr

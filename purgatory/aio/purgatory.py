@@ -12,12 +12,12 @@ from contextvars import Context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, PENDING, end, fail_externally, has_result, result_of
 from purgatory.core.operation.operation import Operation, withdraw
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.timer.units import duration_ms

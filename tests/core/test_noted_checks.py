@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from purgatory import Purgatory
-from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
 from tests.sansio import QuietPurgatory

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op, check, park, waiting

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from purgatory import DelayedOperation, Outcome, PurgatoryClosed, PurgatoryFull
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.operation.lifecycle import EXPIRED
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 from tests.sansio import RecordingHooks

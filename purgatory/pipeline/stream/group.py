@@ -24,10 +24,10 @@ from typing import Any, NamedTuple, cast
 
 from purgatory.aio.end_observer import EndObserver
 from purgatory.conditions import ConditionalOperation, signal
-from purgatory.core.base_purgatory import BasePurgatory
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.lifecycle import fail_externally
 from purgatory.core.operation.operation import FOREVER_MS, Operation, set_deadline
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.events import Event

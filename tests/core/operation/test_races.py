@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from purgatory import OperationCancelled, Outcome, Purgatory
-from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check, park_in_tasks
 from tests.sansio import QuietPurgatory

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory import SystemTimer
-from purgatory.core.base_purgatory import BasePurgatory
+from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.types import Alarm, Clock
 from tests.helpers import Op, Task

@@ -59,8 +59,8 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (copy / "tests" / "__pycache__").mkdir()
     for left in (
         "tests/__pycache__/conftest.pyc",
-        "purgatory/core/base_purgatory.c",
-        "purgatory/core/base_purgatory.so",
+        "purgatory/core/purgatory.c",
+        "purgatory/core/purgatory.so",
         "examples/.coverage.1",
     ):
         (copy / left).write_bytes(b"")
@@ -220,7 +220,7 @@ def good_wheel() -> set[str]:
     [
         "tests/conftest.py",
         "examples/__init__.py",
-        "purgatory/core/base_purgatory.c",
+        "purgatory/core/purgatory.c",
         "purgatory/.gitignore",
         "room.py",
         "docs/index.md",
@@ -251,7 +251,7 @@ def test_a_compiled_module_is_only_where_it_may_be() -> None:
     """It is allowed only in a wheel for one platform, next to its source, with the shared library."""
     library, module = (
         "ab__mypyc.cpython-311-x86_64-linux-gnu.so",
-        "purgatory/core/base_purgatory.cpython-311-x86_64-linux-gnu.so",
+        "purgatory/core/purgatory.cpython-311-x86_64-linux-gnu.so",
     )
     stranger = "purgatory/strange.cpython-311-x86_64-linux-gnu.so"
     assert list(wheel_faults(good_wheel() | {library, module}, pure=False)) == []
@@ -263,9 +263,9 @@ def test_a_compiled_module_is_only_where_it_may_be() -> None:
 def test_what_is_wrong_with_a_source_distribution_is_found() -> None:
     """Missing tests and leftover builds are reported."""
     faults = list(
-        sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/core/base_purgatory.c"})
+        sdist_faults({"PKG-INFO", "setup.cfg", "aiopurgatory.egg-info/SOURCES.txt", "purgatory/core/purgatory.c"})
     )
     assert "tests/conftest.py is missing" in faults
     assert "examples/quickstart.py is missing" in faults
-    assert "purgatory/core/base_purgatory.c has no place in it" in faults
+    assert "purgatory/core/purgatory.c has no place in it" in faults
     assert not [fault for fault in faults if fault.startswith(("PKG-INFO", "setup.cfg", "aiopurgatory"))]
