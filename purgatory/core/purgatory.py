@@ -1,5 +1,7 @@
 """The purgatory without an event loop: submit, watch, check, and release.
 
+:class:`BasePurgatory` has the public methods, and users subclass it; :class:`PurgatoryCore` does the work.
+
 One try is enough
 =================
 

@@ -116,3 +116,10 @@ def test_a_listener_whose_key_is_not_found_any_more(room: QuietPurgatory) -> Non
     assert operation.outcome is Outcome.PENDING
     key.value = 1
     assert room._core._listeners == {key: {}}
+
+
+def test_an_idle_purgatory_is_true() -> None:
+    """Code such as ``given or make_purgatory()`` uses the purgatory that it was given, although its length is 0."""
+    room = make_purgatory(ManualClock())
+    assert len(room) == 0
+    assert room
