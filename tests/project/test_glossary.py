@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -140,19 +141,19 @@ def _prose(page: str) -> str:
     return re.sub(r"(?<=\])\([^)\s]*\)", blank, page)
 
 
-def _texts() -> Iterator[tuple[str, str]]:
-    """Yield each text with its place: the pages, and the docstrings of the package."""
-    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
-        yield str(path.relative_to(ROOT)), _prose(path.read_text(encoding="utf-8"))
+@cache
+def _texts() -> list[tuple[str, str]]:
+    """Return each text with its place: the pages, and the docstrings of the package."""
+    pages = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    texts = [(str(path.relative_to(ROOT)), _prose(path.read_text(encoding="utf-8"))) for path in pages]
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.AsyncFunctionDef | ast.FunctionDef):
                 text = ast.get_docstring(node)
                 if text is not None:
-                    yield f"{path.relative_to(PACKAGE.parent)}: {getattr(node, 'name', 'module')}", _prose(text)
-
-
-TEXTS = list(_texts())
+                    place = f"{path.relative_to(PACKAGE.parent)}: {getattr(node, 'name', 'module')}"
+                    texts.append((place, _prose(text)))
+    return texts
 
 
 def test_there_is_one_entry_for_each_word() -> None:
@@ -163,7 +164,7 @@ def test_there_is_one_entry_for_each_word() -> None:
 
 def test_pages_and_docstrings_are_read() -> None:
     """The search covers the README, the documentation, and the docstrings of every part of the package."""
-    places = [place for place, _ in TEXTS]
+    places = [place for place, _ in _texts()]
     assert {"README.md", "docs/index.md", "docs/how-to/fastapi.md"} <= set(places)
     assert sum(place.startswith("purgatory/") for place in places) > 1_000
 
@@ -181,7 +182,7 @@ def test_no_other_word_is_used(other: Other) -> None:
     """No page and no docstring uses another word for a thing that the glossary names."""
     found = [
         f"{place}: ...{text[max(0, match.start() - 40) : match.end() + 30]}..."
-        for place, text in TEXTS
+        for place, text in _texts()
         for match in other.search(re.sub(r"\n(?!\s*\d)", " ", text))
         if match[0] not in ELSEWHERE
     ]

@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from purgatory.events import Outcome
 
 PACKAGE = Path(__file__).parents[2] / "purgatory"
@@ -25,16 +23,18 @@ def _observers() -> dict[str, set[str]]:
     """Return the classes with methods for at least two ends, and these methods."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if sum(end in text for end in ENDS) < 2:
+            continue  # parsing all files takes a second
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef) and len(ends := ENDS.intersection(_methods(node.body))) > 1:
                 found[f"{path.relative_to(PACKAGE).as_posix()}: {node.name}"] = ends
     return found
 
 
-@pytest.mark.parametrize(("name", "ends"), _observers().items(), ids=_observers())
-def test_an_observer_handles_every_end(name: str, ends: set[str]) -> None:
+def test_an_observer_handles_every_end() -> None:
     """An observer that lacks the method of one outcome would keep what it began when the operation was parked."""
-    assert ends == ENDS
+    assert {name: ENDS - ends for name, ends in _observers().items() if ends != ENDS} == {}
 
 
 def test_the_observers_are_found() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,10 @@ def _texts_in_raise(tree: ast.Module) -> list[str]:
     ]
 
 
-SOURCES = sorted(Path(purgatory.__file__).parent.rglob("*.py"))
-RAISED = [text for path in SOURCES for text in _texts_in_raise(ast.parse(path.read_text(encoding="utf-8")))]
+@cache
+def _raised() -> list[str]:
+    sources = sorted(Path(purgatory.__file__).parent.rglob("*.py"))
+    return [text for path in sources for text in _texts_in_raise(ast.parse(path.read_text(encoding="utf-8")))]
 
 
 def test_there_are_messages() -> None:
@@ -60,4 +63,4 @@ def test_there_are_guesses() -> None:
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_quoted_message_is_raised(message: str) -> None:
     """Each quoted message is part of a text that the package raises; three dots stand for a value."""
-    assert [text for text in RAISED if message in text]
+    assert [text for text in _raised() if message in text]
