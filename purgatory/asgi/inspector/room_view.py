@@ -1,8 +1,10 @@
 """What an inspector shows about one purgatory."""
 
+import contextlib
 import math
 import re
 import secrets
+import sys
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +24,7 @@ from .history import History
 from .slices import Slices
 
 if TYPE_CHECKING:
+    from purgatory.otel import Tracing
     from purgatory.relay import Relay
 
 __all__ = ["HOT_KEYS", "KeyIds", "RoomView", "timer_view"]
@@ -214,11 +217,7 @@ class RoomView:
     async def rows(self, rows: Iterable[Row], slices: Slices) -> list[dict[str, Any]]:
         """Return rows of operations as data for JSON."""
         now_ms, now = self.room.timer.clock.now_ms(), time.time()
-        tracers = [
-            trace_id
-            for observer in self._core._notifier.observers()
-            if callable(trace_id := getattr(observer, "trace_id", None))
-        ]
+        tracers = _tracers(self._core)
         instance = self._core._notifier.instance
         made = []
         for row in rows:
@@ -234,7 +233,7 @@ class RoomView:
                     "since": round(now - waited, 3),
                     "left": None if row.until_ms is None else to_seconds(row.until_ms - now_ms),
                     "awaited": row.awaited,
-                    "trace_id": next((found for tracer in tracers if (found := tracer(instance, row.op_id))), None),
+                    "trace_id": _trace_id(tracers, instance, row.op_id),
                 }
             )
             await slices.pause_if_due()
@@ -408,6 +407,22 @@ def _buckets_of(timer: SystemTimer) -> list[tuple[int, int, list[int]]]:
             for slot, bucket in enumerate(wheel._buckets):
                 found.append((level, id(bucket), [slot, 0]))
     return found
+
+
+def _tracers(core: PurgatoryCore) -> "list[Tracing]":
+    """Return the observers made by ``tracing()``.  Any other observer may have a ``trace_id`` of its own."""
+    spans = sys.modules.get("purgatory.otel.spans")  # the code that made such an observer has imported the module
+    kind: type[Tracing] | None = getattr(spans, "Tracing", None)
+    return [] if kind is None else [found for found in core._notifier.observers() if isinstance(found, kind)]
+
+
+def _trace_id(tracers: "list[Tracing]", instance: int | None, op_id: int) -> str | None:
+    for tracer in tracers:
+        with contextlib.suppress(Exception):  # of a subclass, or of the spans of another tracer provider
+            found: object = tracer.trace_id(instance, op_id)
+            if isinstance(found, str):
+                return found
+    return None
 
 
 def _keys(core: PurgatoryCore) -> Iterator[Hashable]:

@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 
 from benchmarks.shutdown import Client
-from purgatory import Outcome, Purgatory, PurgatoryError, SystemTimer
+from purgatory import Event, Observer, Outcome, Purgatory, PurgatoryError, SystemTimer
 from purgatory.asgi import InspectorAction, inspector
 from purgatory.asgi.inspector.collector import _relay
 from purgatory.asgi.inspector.endings import place_of
@@ -320,6 +320,55 @@ async def test_the_trace_of_the_request_is_shown(clock: VirtualClock) -> None:
         assert first["trace_id"] == format(span.get_span_context().trace_id, "032x")
         assert second["trace_id"] not in (None, first["trace_id"])
     provider.shutdown()
+
+
+class _NoArguments(Observer):
+    """An observer with a ``trace_id`` of its own."""
+
+    def trace_id(self) -> str:
+        return "own"
+
+    def completed(self, event: Event) -> None:
+        pass
+
+
+class _NoText(_NoArguments):
+    def trace_id(self, *_: object) -> Any:
+        return 5j
+
+
+class _Unreadable(_NoArguments):
+    @property
+    def trace_id(self) -> Any:
+        raise Boom
+
+
+def _tracing_with(trace_id: Any) -> Any:
+    spans = pytest.importorskip("purgatory.otel", reason="the extra 'otel' is not installed")
+    return type("Own", (spans.Tracing,), {"trace_id": trace_id})()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _NoArguments,
+        _NoText,
+        _Unreadable,
+        pytest.param(lambda: _tracing_with(lambda self: "own"), id="a subclass of Tracing, another signature"),
+        pytest.param(lambda: _tracing_with(lambda *_: 5j), id="a subclass of Tracing, no text"),
+    ],
+)
+async def test_an_observer_with_a_trace_id_of_its_own_does_no_harm(clock: VirtualClock, make: Any) -> None:
+    """Only the trace IDs of ``tracing()`` are shown; no observer can make ``/state.json`` or the live stream fail."""
+    async with Purgatory[Any]("room", clock=clock, observers=[make()]) as room:
+        app = inspector(room)
+        room.try_complete_else_watch(Op(None), ["a"])
+        (row,) = (await state(app))["rooms"][0]["longest"]
+        (found,) = (await state(app, "?key=a"))["operations"]
+        assert (row["trace_id"], found["trace_id"]) == (None, None)
+        async with looking(app) as stream:
+            (frame,) = await frames(stream, 1)
+            assert frame["rooms"][0]["longest"][0]["trace_id"] is None
 
 
 async def test_several_purgatories_and_relays(clock: VirtualClock) -> None:
