@@ -263,7 +263,7 @@ _ANSWERED: Final = (
     RelayLost,
     PurgatoryFull,
 )  # if there are several, the first one counts
-_REPLACING: Final = (OSError, *_ANSWERED)
+_REPLACING: Final = (ConnectionAbortedError, ConnectionResetError, BrokenPipeError, *_ANSWERED)
 _DISCONNECTS: Final = ("ClientDisconnect", "RequestAborted")  # of Starlette and Django
 
 
@@ -280,7 +280,8 @@ def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
 
     An exception stands for another one if it was raised from it, or if it was raised while the other one was being
     handled and says that the client has disconnected or that the request could not wait.  Any other exception that was
-    raised while a disconnect was being handled is a bug in the code that handled it.
+    raised while a disconnect was being handled is a bug in the code that handled it, also an OSError of a file or of
+    another connection.
     """
     for leaf in _leaves(error):
         cause: BaseException | None = leaf

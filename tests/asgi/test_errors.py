@@ -223,11 +223,23 @@ class ClientDisconnect(Exception):
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(Boom(), True), (RuntimeError("a bug"), True), (ClientDisconnect(), False), (FULL, False), (OSError(), False)],
+    [
+        (Boom(), True),
+        (RuntimeError("a bug"), True),
+        (FileNotFoundError("the configuration"), True),
+        (TimeoutError("of the database"), True),
+        (ConnectionRefusedError("by the database"), True),
+        (OSError(), True),
+        (ClientDisconnect(), False),
+        (FULL, False),
+        (ConnectionAbortedError(), False),
+        (ConnectionResetError(), False),
+        (BrokenPipeError(), False),
+    ],
 )
 async def test_an_error_while_a_client_that_is_gone_is_handled(gone: Exception, error: Exception, raised: bool) -> None:
     """A framework may raise its own error for a disconnect.  Any other error is a bug in the application's cleanup, and
-    is raised.
+    is raised, also one of another connection or of a file.
     """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -241,6 +253,22 @@ async def test_an_error_while_a_client_that_is_gone_is_handled(gone: Exception, 
 
     with pytest.raises(type(error)) if raised else contextlib.nullcontext():
         await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("gone", [OSError("the client has disconnected"), TimeoutError(), *GONE])
+async def test_the_error_of_a_second_send_ends_quietly(gone: Exception) -> None:
+    """Whatever OSError the server raises for a client that is gone, the error of each send stands for the hang-up."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        finally:
+            await send({"type": "http.response.body", "body": b""})
+
+    async def send(_: Message) -> None:
+        raise type(gone)(*gone.args)
+
+    await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
 
 
 async def test_an_error_that_states_a_disconnect_as_its_cause_ends_quietly() -> None:
