@@ -105,16 +105,14 @@ class EventSourceResponse(Response):
         connection = pending_connection(scope, receive)
         if connection is not None:
             receive = connection.receive
-        streaming = asyncio.create_task(self._stream(send, head=scope.get("method") == "HEAD"))
-        listening = asyncio.create_task(_cancel_when_disconnected(streaming, receive))
+        stopped = asyncio.Event()
+        streaming = asyncio.create_task(self._stream(send, stopped, head=scope.get("method") == "HEAD"))
+        listening = asyncio.create_task(_stop_when_disconnected(streaming, stopped, receive))
         try:
             await asyncio.wait([streaming, listening], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # The task that ends first also ends the other; a cancelled request ends both.  After a hang-up, the stream
-            # has been cancelled already, and a second cancellation would interrupt the iterator's cleanup.
-            for task in (streaming, listening):
-                if not task.cancelling():
-                    task.cancel()
+        finally:  # the task that ends first also ends the other; a cancelled request ends both
+            _stop(streaming, stopped)
+            listening.cancel()
             await asyncio.wait([streaming, listening])
         for task in (streaming, listening):
             if not task.cancelled():
@@ -122,7 +120,7 @@ class EventSourceResponse(Response):
         if self.background is not None:
             await self.background()
 
-    async def _stream(self, send: Send, *, head: bool) -> None:
+    async def _stream(self, send: Send, stopped: asyncio.Event, *, head: bool) -> None:
         items = aiter(self._items)
         try:
             await _send(send, {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -131,6 +129,8 @@ class EventSourceResponse(Response):
                 first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % ceil_ms(self._retry)
                 await _send_chunk(send, first)
                 async for item in items:
+                    if stopped.is_set():
+                        return  # the iterator has caught the cancellation
                     await _send_chunk(send, server_sent_event(item))
             await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except _ClientGoneError:
@@ -158,10 +158,17 @@ async def _send_chunk(send: Send, chunk: bytes) -> None:
     await _send(send, {"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def _cancel_when_disconnected(streaming: "asyncio.Task[None]", receive: Receive) -> None:
+async def _stop_when_disconnected(streaming: "asyncio.Task[None]", stopped: asyncio.Event, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    streaming.cancel()
+    _stop(streaming, stopped)
+
+
+def _stop(streaming: "asyncio.Task[None]", stopped: asyncio.Event) -> None:
+    """Cancel the stream once, because a second cancellation would interrupt the iterator's cleanup."""
+    if not stopped.is_set():
+        stopped.set()
+        streaming.cancel()
 
 
 async def _close(items: AsyncIterator[Any]) -> None:

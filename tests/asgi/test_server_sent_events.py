@@ -215,6 +215,76 @@ async def test_a_generator_cleans_up_without_being_cancelled_again(clock: Virtua
     assert call.task.cancelled() is (end == "the request is cancelled")
 
 
+@pytest.mark.parametrize("end", ["the client hangs up", "the request is cancelled"])
+@pytest.mark.parametrize("uncancels", [False, True])
+async def test_an_iterator_that_goes_on_after_its_cancellation_is_stopped(
+    clock: VirtualClock, end: str, uncancels: bool
+) -> None:
+    """If the iterator catches the cancellation, it is closed at its next item, nothing more is sent, and its cleanup is
+    not cancelled.
+    """
+    steps: list[str] = []
+    released = asyncio.Event()
+
+    async def items() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            for _ in range(2):
+                try:
+                    await asyncio.get_running_loop().create_future()
+                except asyncio.CancelledError:
+                    steps.append("cancelled")
+                    task = asyncio.current_task()
+                    if uncancels and task is not None:
+                        task.uncancel()
+                yield "next"
+        finally:
+            steps.append("closing")
+            await released.wait()
+            steps.append("closed")
+
+    call = Call.get(EventSourceResponse(items()))
+    await clock.settle()
+    sent = len(call.sent)
+    if end == "the client hangs up":
+        call.hang_up()
+    else:
+        call.task.cancel()
+    await clock.settle()
+    found = (list(steps), call.task.done())
+    released.set()
+    assert found == (["cancelled", "closing"], False)
+    await asyncio.wait([call.task])
+    assert call.task.cancelled() is (end == "the request is cancelled")
+    assert (steps, len(call.sent)) == (["cancelled", "closing", "closed"], sent)
+
+
+async def test_a_cleanup_that_uncancels_its_task_is_not_cancelled_again(clock: VirtualClock) -> None:
+    """The stream is cancelled once, whatever the iterator does with the count of cancellations."""
+    steps: list[str] = []
+    released = asyncio.Event()
+
+    async def items() -> AsyncIterator[str]:
+        try:
+            yield "first"
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            await released.wait()
+            steps.append("closed")
+
+    call = Call.get(EventSourceResponse(items()))
+    await clock.settle()
+    call.hang_up()
+    await clock.settle()
+    assert not call.task.done()
+    released.set()
+    await asyncio.wait([call.task])
+    assert (steps, call.task.result()) == (["closed"], None)  # type: ignore[func-returns-value]
+
+
 @pytest.mark.parametrize("gone", [BrokenPipeError(), RuntimeError("<TCPTransport closed=True>; the handler is closed")])
 @pytest.mark.parametrize(("method", "sent"), [("GET", 0), ("GET", 1), ("GET", 2), ("HEAD", 0), ("HEAD", 1)])
 async def test_a_server_that_raises_for_a_client_that_is_gone_ends_it_quietly(
