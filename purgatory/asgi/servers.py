@@ -41,23 +41,39 @@ _SERVERS: Final = frozenset({*_STOPPING, "hypercorn"})
 
 
 class CallHook:
-    """Calls ``callback`` before each call to a method on one object, until :meth:`remove` is called."""
+    """Calls back before each call to a method on one object.
 
-    def __init__(self, owner: Any, name: str, callback: Callable[[], object]) -> None:
+    The callbacks of all lifespans share one hook, so that they can be removed in any order.
+    """
+
+    def __init__(self, owner: Any, name: str) -> None:
         self._owner = owner
         self._name = name
-        self._callback = callback
-        self._replaced = vars(owner).get(name)  # another lifespan's hook
+        self._callbacks: dict[Callable[[], object], None] = {}  # in the order in which they were added
+        self._replaced = vars(owner).get(name)  # by other code
         self._method = getattr(owner, name)
-        setattr(owner, name, self)
+
+    @classmethod
+    def add(cls, owner: Any, name: str, callback: Callable[[], object]) -> "CallHook":
+        """Call the callback before each call to the method, until :meth:`remove` is called."""
+        hook = vars(owner).get(name)
+        if not isinstance(hook, cls):
+            hook = cls(owner, name)
+            setattr(owner, name, hook)
+        hook._callbacks[callback] = None
+        return hook
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self._callback()
+        for callback in reversed(tuple(self._callbacks)):
+            callback()
         return self._method(*arguments, **options)
 
-    def remove(self) -> None:
-        """Restore the method.  If other code has replaced it in the meantime, do nothing."""
-        if vars(self._owner).get(self._name) is not self:
+    def remove(self, callback: Callable[[], object]) -> None:
+        """Remove a callback.  After the last one, restore the method, unless other code has replaced it in the
+        meantime.
+        """
+        self._callbacks.pop(callback, None)
+        if self._callbacks or vars(self._owner).get(self._name) is not self:
             return
         if self._replaced is None:
             delattr(self._owner, self._name)

@@ -49,7 +49,7 @@ class StopListener:
         self._callback = callback
         self._every_server = every_server
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._handlers: list[_SharedHandler] = []
         self._hooks: list[CallHook] = []
         self._conditions: list[Callable[[], bool]] = []  # Hypercorn's
         self._poll: asyncio.TimerHandle | None = None
@@ -58,11 +58,7 @@ class StopListener:
         """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                previous = signal.getsignal(number)
-                if callable(previous):
-                    self._previous[number] = previous
-                    _set_handler(number, self._handle)
+            self._handlers = [handler for number in _SIGNALS if (handler := _shared_handler(number, self._notify))]
         shutdown_event = _hypercorn_shutdown_event()
         if shutdown_event is not None:
             self._conditions.append(shutdown_event.is_set)
@@ -71,15 +67,17 @@ class StopListener:
             self._poll_conditions()
 
     def stop(self) -> None:
-        """Restore the original handlers.  If other code has installed a handler in the meantime, that handler stays."""
+        """Restore the original handlers, unless other listeners still use them.  If other code has installed a handler
+        in the meantime, that handler stays.
+        """
         self._loop = None
         for hook in self._hooks:
-            hook.remove()
+            hook.remove(self._notify)
+        for handler in self._handlers:
+            handler.remove(self._notify)
         self._hooks.clear()
+        self._handlers.clear()
         self._conditions.clear()
-        for number, previous in self._previous.items():
-            if signal.getsignal(number) == self._handle:
-                _set_handler(number, previous)
         if self._poll is not None:
             self._poll.cancel()
 
@@ -87,13 +85,9 @@ class StopListener:
         frame = None if self._every_server else serving_frame()
         for serving in serving_frames() if self._every_server else [] if frame is None else [frame]:
             if method := stopping_method(serving):
-                self._hooks.append(CallHook(*method, self._notify))
+                self._hooks.append(CallHook.add(*method, self._notify))
             elif reached := limit_reached(serving):
                 self._conditions.append(reached)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._notify()
-        self._previous[number](number, frame)
 
     def _notify(self) -> None:
         loop = self._loop
@@ -118,8 +112,7 @@ _shared: dict[asyncio.AbstractEventLoop, tuple[StopListener, list[Callable[[], o
 def calling_at_stop(callback: Callable[[], object]) -> Iterator[None]:
     """Until the block ends, call ``callback`` in the running loop when a server in this loop is told to stop.
 
-    One listener serves all blocks of a loop.  Otherwise, blocks that do not end in the reverse of the order in which
-    they began would leave handlers behind, because only the handler installed last can be removed.
+    One listener serves all blocks of a loop, because finding the servers reads all tasks of the loop.
     """
     loop = asyncio.get_running_loop()
     if loop not in _shared:
@@ -141,6 +134,50 @@ def calling_at_stop(callback: Callable[[], object]) -> Iterator[None]:
         if not callbacks:
             del _shared[loop]
             listener.stop()
+
+
+class _SharedHandler:
+    """A signal handler that calls back and then calls the handler that it replaced.
+
+    All listeners share it.  If each installed a handler of its own on top of the others', listeners that do not stop in
+    the reverse of the order in which they started would leave their handlers behind, because only the topmost handler
+    can be removed.
+    """
+
+    def __init__(self, number: int, previous: Callable[[int, FrameType | None], Any]) -> None:
+        self.previous = previous
+        self.callbacks: dict[Callable[[], object], None] = {}  # in the order of the listeners
+        self._number = number
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        for callback in reversed(tuple(self.callbacks)):
+            callback()
+        self.previous(number, frame)
+
+    def remove(self, callback: Callable[[], object]) -> None:
+        """Remove a callback.  After the last one, restore the replaced handler, unless other code has installed a
+        handler in the meantime: that handler may call this one, which then only calls the handler that it replaced.
+        """
+        self.callbacks.pop(callback, None)
+        installed: object = signal.getsignal(self._number)
+        if installed is self and not self.callbacks:
+            _set_handler(self._number, self.previous)
+
+
+def _shared_handler(number: int, callback: Callable[[], object]) -> _SharedHandler | None:
+    """Add the callback to the shared handler if that is the installed one; otherwise, install a new one, because other
+    code's handler on top of the shared one need not call it.  Return None if there is no Python handler to replace.
+    """
+    installed = signal.getsignal(number)
+    if isinstance(installed, _SharedHandler):
+        installed.callbacks[callback] = None
+        return installed
+    if not callable(installed):
+        return None
+    handler = _SharedHandler(number, installed)
+    handler.callbacks[callback] = None
+    _set_handler(number, handler)
+    return handler
 
 
 def _set_handler(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import contextvars
+import gc
 import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from fastapi import FastAPI
 
 from purgatory import Purgatory, PurgatoryClosed
-from purgatory.asgi import purgatory_lifespan
+from purgatory.asgi import purgatory_lifespan, signals
 from purgatory.asgi.signals import StopListener
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from purgatory.relay import MemoryTransport, Relay
@@ -302,14 +304,18 @@ async def test_a_handler_installed_later_stays(
         assert signal.getsignal(signal.SIGTERM) is handle
         signal.raise_signal(signal.SIGTERM)
         assert (later, server_handlers) == ([signal.SIGTERM], [signal.SIGTERM])
-    finally:
+        # The handler below is reused if it is the topmost one again, and is then removed.
         signal.signal(signal.SIGTERM, found)
+        async with purgatory_lifespan(Purgatory[Any]("other", clock=clock))(None):
+            assert signal.getsignal(signal.SIGTERM) is found
+    finally:
         _unchain(found)
 
 
 def _unchain(handler: Any) -> None:
-    """Restore the server's own handler, which the chained one holds."""
-    signal.signal(signal.SIGTERM, handler.__self__._previous[signal.SIGTERM])
+    """Restore the server's own handler, which the shared one holds."""
+    if signal.getsignal(signal.SIGTERM) is handler:
+        signal.signal(signal.SIGTERM, handler.previous)
 
 
 async def test_two_lifespans_nest(room: Purgatory[Any], clock: VirtualClock, server_handlers: list[int]) -> None:
@@ -320,6 +326,113 @@ async def test_two_lifespans_nest(room: Purgatory[Any], clock: VirtualClock, ser
         await clock.settle()
         assert (room.closed, other.closed) == (True, True)
     assert server_handlers == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_overlapping_lifespans_may_end_in_any_order(
+    clock: VirtualClock, server_handlers: list[int], newest_first: bool
+) -> None:
+    """A lifespan that has ended leaves neither a handler nor its purgatory, and the others still get the signal."""
+    rooms = [Purgatory[Any](str(number), clock=clock) for number in range(3)]
+    stacks = [contextlib.AsyncExitStack() for _ in rooms]
+    for room, stack in zip(rooms, stacks, strict=True):
+        await stack.enter_async_context(purgatory_lifespan(room)(None))
+    if newest_first:
+        rooms.reverse()
+        stacks.reverse()
+    ended = weakref.ref(rooms.pop(0))
+    await stacks.pop(0).aclose()
+    del room, stack
+    gc.collect()
+    assert ended() is None
+    signal.raise_signal(signal.SIGTERM)
+    assert server_handlers == [signal.SIGTERM]
+    await clock.settle()
+    assert [room.closed for room in rooms] == [True, True]
+    for stack in stacks:
+        await stack.aclose()
+
+
+async def test_any_number_of_rolling_replacements_leaves_one_handler(
+    clock: VirtualClock, server_handlers: list[int]
+) -> None:
+    """Each purgatory opens before the previous one closes, more often than functions can nest."""
+    called: list[int] = []
+    replaced: StopListener | None = None
+    for number in range(sys.getrecursionlimit() + 100):
+        listener = StopListener(lambda number=number: called.append(number))  # type: ignore[misc]
+        listener.start()
+        if replaced is not None:
+            replaced.stop()
+        replaced = listener
+    assert replaced is not None
+    signal.raise_signal(signal.SIGTERM)
+    await clock.settle()
+    replaced.stop()
+    assert (called, server_handlers) == ([number], [signal.SIGTERM])
+
+
+async def test_any_number_of_rolling_replacements_leaves_one_hook(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same holds for the method of the server that the listeners replace, which is restored after the last one."""
+
+    class Server:
+        def shutdown(self) -> None:
+            called.append(-1)
+
+    called: list[int] = []
+    server = Server()
+    monkeypatch.setattr(signals, "serving_frame", sys._getframe)
+    monkeypatch.setattr(signals, "stopping_method", lambda _: (server, "shutdown"))
+    monkeypatch.setattr(signals, "_SIGNALS", ())
+    replaced: StopListener | None = None
+    for number in range(sys.getrecursionlimit() + 100):
+        listener = StopListener(lambda number=number: called.append(number))  # type: ignore[misc]
+        listener.start()
+        if replaced is not None:
+            replaced.stop()
+        replaced = listener
+    assert replaced is not None
+    server.shutdown()
+    await clock.settle()
+    assert called == [-1, number]
+    replaced.stop()
+    assert "shutdown" not in vars(server)
+
+
+async def test_a_handler_between_two_lifespans_stays(clock: VirtualClock, server_handlers: list[int]) -> None:
+    """If other code installs a handler between two lifespans, it and the server's own get each signal once, whichever
+    lifespan ends first, and no purgatory stays alive.
+    """
+    between: list[int] = []
+    rooms = [Purgatory[Any](str(number), clock=clock) for number in range(2)]
+    alive = [weakref.ref(room) for room in rooms]
+    older, newer = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
+    await older.enter_async_context(purgatory_lifespan(rooms[0])(None))
+    found: Any = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: Any) -> None:
+        between.append(number)
+        found(number, frame)
+
+    signal.signal(signal.SIGTERM, handle)
+    try:
+        await newer.enter_async_context(purgatory_lifespan(rooms[1])(None))
+        await older.aclose()
+        signal.raise_signal(signal.SIGTERM)
+        await clock.settle()
+        assert [room.closed for room in rooms] == [True, True]
+        await newer.aclose()
+        assert signal.getsignal(signal.SIGTERM) is handle
+        signal.raise_signal(signal.SIGTERM)
+        assert (between, server_handlers) == ([signal.SIGTERM] * 2, [signal.SIGTERM] * 2)
+        rooms.clear()
+        gc.collect()
+        assert [reference() for reference in alive] == [None, None]
+    finally:
+        signal.signal(signal.SIGTERM, found)
+        _unchain(found)
 
 
 def test_a_signal_after_the_loop_is_closed_reaches_the_server(server_handlers: list[int]) -> None:
