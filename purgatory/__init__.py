@@ -1,4 +1,5 @@
-"""Hold a request until its data is ready: coroutines park operations on keys, and each is answered exactly once.
+"""Hold a request until its data is ready: coroutines park operations on keys, and each operation is answered exactly
+once.
 
 An operation completes when its condition holds, or expires when its deadline passes.
 

@@ -40,21 +40,29 @@ _EXAMPLES = (
         "fastapi uvicorn",
         "the programs of the tutorial, from chapter_1 to chapter_6",
     ),
-    ("examples.long_poll", "aiopurgatory[examples]", "a long poll over HTTP: Starlette, uvicorn and uvloop"),
-    ("examples.long_poll.demo", "aiopurgatory[examples]", "its readers, writer, disconnect and SIGTERM, step by step"),
+    ("examples.long_poll", "aiopurgatory[examples]", "a long poll over HTTP: Starlette, uvicorn, and uvloop"),
+    (
+        "examples.long_poll.demo",
+        "aiopurgatory[examples]",
+        "its readers and writer, a disconnect, and SIGTERM, step by step",
+    ),
     ("examples.long_poll_threads", "aiopurgatory[examples]", "a long poll on several event loops, one in each thread"),
-    ("examples.join_group", "aiopurgatory[examples]", "a simulator of Kafka's consumer groups, with --web a live page"),
+    (
+        "examples.join_group",
+        "aiopurgatory[examples]",
+        "a simulator of Kafka's consumer groups; --web serves a live page",
+    ),
     ("examples.broker", "aiopurgatory[broker]", "a small Kafka broker for real Kafka clients"),
     ("examples.orders", "aiopurgatory fastapi uvicorn", "FastAPI with several workers, and a live page"),
-    ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practise with the inspector"),
-    ("examples.incident", "aiopurgatory[journal]", "the journals of an incident, to practise with the reports"),
+    ("examples.hangs", "aiopurgatory[examples]", "five services that hang, to practice with the inspector"),
+    ("examples.incident", "aiopurgatory[journal]", "the journals of an incident, to practice with the reports"),
     ("examples.job_queue", "", "a job queue that loses no jobs"),
     ("examples.simple_wheel", "", "a timing wheel with one ring, beside the real one"),
 )
 
 _EPILOG = """\
 examples:
-  purgatory demo                                        park, complete, expire and close, in a second
+  purgatory demo                                        park, complete, expire, and close, in a second
   purgatory top localhost:8000/purgatory                who waits for what, from an inspector
   purgatory report journal --out report                 report/index.html
   purgatory compare before after --out comparison       comparison/compare.html
@@ -71,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     The status is 1 if the command failed (the reason is on standard error), 130 if it was interrupted, and 141 if the
-    reader of its output is gone.
+    process that reads its output has exited.
     """
     return run_command(lambda: _run(arguments))
 
@@ -98,7 +106,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="purgatory",
-        description="Park requests of an asyncio server on keys; each is answered exactly once.",
+        description="Park requests of an asyncio server on keys; each request is answered exactly once.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -26,8 +26,8 @@ def run_command(main: Callable[[], int]) -> int:
     Return 1 if the output cannot be written, for example because the disk is full, and 130 if the command was
     interrupted.
 
-    Characters that the output cannot encode are escaped, as they are on standard error.  SIGPIPE stays ignored, because
-    it would also end a command whose socket breaks.
+    Characters that the output cannot encode are escaped, as they are on standard error.  SIGPIPE stays ignored;
+    otherwise, it would also end a command when a socket breaks.
     """
     try:
         _escape()
@@ -78,7 +78,7 @@ def _discard_unread() -> bool:
 
 
 def _discard_unwritten() -> None:
-    """Send to the null device any remaining output that its stream cannot write."""
+    """Discard any remaining output that a stream cannot write: send it to the null device."""
     for stream in _streams():
         try:
             stream.flush()

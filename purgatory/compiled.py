@@ -28,7 +28,7 @@ class _Sources:
 
 
 def prefer_sources_in_subinterpreter() -> None:
-    """If this interpreter refuses the core's extensions, make the imports that follow load the core's source files.
+    """If this interpreter refuses the core's extensions, make later imports load the core's source files.
 
     CPython loads extensions compiled by mypyc only in the main interpreter.
     """

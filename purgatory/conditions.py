@@ -1,4 +1,4 @@
-"""Conditions that are declared as strings, and whose state is plain data.
+"""Conditions that are declared as strings and whose state is plain data.
 
 A :class:`DelayedOperation` defines in code when it is complete, which suffices within one process.  A condition from
 this module is declared in a string such as ``count(3)``, and its state consists of JSON values.  A condition can
@@ -15,8 +15,8 @@ declaration                     holds when
 ``all_keys(at_least(value))``   each of its keys has reached ``value``: every follower has the record
 ==============================  =======================================================================================
 
-Every signal that arrives after the operation is parked and before it ends **counts**.  Nothing is stored for a key
-without watchers, so an earlier signal is not counted: if the condition already holds, do not park.
+A signal **counts** if it arrives after the operation is parked and before the operation ends.  Nothing is stored for a
+key without watchers, so an earlier signal is not counted: if the condition already holds, do not park the operation.
 
 :func:`register` adds conditions by name.
 
@@ -56,8 +56,8 @@ class Condition:
 
     A state consists of JSON values (None, bool, int, float, str, and lists and dicts of them), so that it can be
     stored; the state itself must not be None.  A condition whose state contains other values converts it in
-    :meth:`to_json` and :meth:`from_json`.  The methods must depend only on their arguments; otherwise, a replay would
-    decide differently.
+    :meth:`to_json` and :meth:`from_json`.  The methods must depend only on their arguments; otherwise, a replay could
+    reach a different result.
     """
 
     __slots__ = ()
@@ -243,7 +243,7 @@ def register(name: str, factory: Callable[..., Condition]) -> None:
 def parse(text: str) -> Condition:
     """Return the condition that ``text`` declares.  Raises ValueError if ``text`` is not a valid declaration."""
     if not isinstance(text, str):
-        raise ValueError(f"a condition must be a text such as 'count(3)', got {safe_repr(text)}")
+        raise ValueError(f"a condition must be a string such as 'count(3)', got {safe_repr(text)}")
     return _parse(text)
 
 

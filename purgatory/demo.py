@@ -74,7 +74,7 @@ async def _long_poll(say: Say) -> None:
         say("three readers wait, each for up to 30 s; nothing polls")
         readers[0].cancel()
         await parked(2)
-        say("one client disconnects: its request has left the purgatory, and two are parked")
+        say("one client disconnects: its request has left the purgatory, and two remain parked")
         answered = await request("WRITE apples")
         messages = await asyncio.gather(*readers[1:])
         say(f"a writer appends {messages[0]!r}: {answered} readers are answered")
@@ -83,7 +83,7 @@ async def _long_poll(say: Say) -> None:
         await parked(1)
         say("a reader waits for up to 0.5 s")
         answer = await next_read
-        say(f"nobody appends a message: it has its answer, {answer}, after {time.perf_counter() - began:.3f} s")
+        say(f"nobody appends a message: the reader has its answer, {answer}, after {time.perf_counter() - began:.3f} s")
         last = asyncio.ensure_future(request("READ 1 30"))
         await parked(1)
         server.close()

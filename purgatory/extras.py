@@ -1,4 +1,4 @@
-"""If a package that an optional part needs is missing, name the extra to install."""
+"""Name the extra to install when an optional part needs a package that is missing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def deferred() -> Iterator[None]:
 
 
 def need(part: str, extra: str, *modules: str) -> None:
-    """Raise ImportError with the ``pip install`` command to run, unless all the modules are installed."""
+    """Raise ImportError with the ``pip install`` command to run, unless all modules are installed."""
     for module in modules:
         if not _IS_DEFERRED.get() and not is_installed(module):
             message = f"{part} needs {module!r}, which is not installed: pip install 'aiopurgatory[{extra}]'"

@@ -1,4 +1,4 @@
-"""Two distributions install a package named ``purgatory``: this one, ``aiopurgatory``, and a circuit breaker.
+"""Two distributions install a package named ``purgatory``: ``aiopurgatory`` (this one) and a circuit breaker.
 
 pip does not detect that they share files.  The distribution that is installed last replaces ``purgatory/__init__.py``,
 and uninstalling either one removes files of the other.  This module detects the conflict and names the commands that
@@ -34,6 +34,6 @@ def require_sole_package(package: str = _HERE) -> None:
     # Spark sends the package to its workers as a ZIP file, which is not a directory.
     if os.path.isdir(package) and not os.path.isfile(os.path.join(package, "__init__.py")):
         raise ImportError(
-            f"files of aiopurgatory are missing in {package}: uninstalling the distribution 'purgatory' (a circuit"
+            f"files of aiopurgatory are missing from {package}: uninstalling the distribution 'purgatory' (a circuit"
             " breaker) removes them. To restore them: pip install --force-reinstall --no-deps aiopurgatory"
         )

@@ -47,7 +47,7 @@ def safe_str(thing: object) -> str:
 
 
 def uncopyable(thing: object, why: str) -> TypeError:
-    """Return the error to raise if code tries to copy or pickle an object that does not allow it."""
+    """Return the error to raise when an object that must not be copied or pickled is copied or pickled."""
     name = type_name(thing)
     return TypeError(f"{name} must not be copied or pickled: {why}, so make a new {name}")
 
@@ -78,7 +78,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def _repr(key: Any, depth: int) -> str:
-    """Return the ``repr`` of the key, without building a string much longer than what is shown."""
+    """Return the ``repr`` of the key, without building a string that is much longer than the part shown."""
     kind = type(key)
     if kind is str or kind is bytes:
         return repr(key[: _LONGEST + 1])

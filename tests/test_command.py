@@ -157,10 +157,10 @@ def test_the_demo_shows_each_end_of_a_wait(capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     for line in (
         "three readers wait, each for up to 30 s; nothing polls",
-        "one client disconnects: its request has left the purgatory, and two are parked",
+        "one client disconnects: its request has left the purgatory, and two remain parked",
         "a writer appends 'apples': 2 readers are answered",
         "a reader waits for up to 0.5 s",
-        "nobody appends a message: it has its answer, nothing, after ",
+        "nobody appends a message: the reader has its answer, nothing, after ",
         "the server stops: the last reader has its answer, nothing, after ",
         "the rebalance ends with 10,000 of 10,000 members, 5 s passed",
         "the rebalance ends with 9,997 of 10,000 members, 69.5 s passed",
@@ -260,7 +260,7 @@ def test_this_installation_is_accepted() -> None:
 
 def test_the_check_of_the_installation_names_its_folder(tmp_path: Path) -> None:
     """The folder is part of the message: without the package's file, and with the circuit breaker's folder."""
-    with pytest.raises(ImportError, match=f"files of aiopurgatory are missing in {re.escape(str(tmp_path))}"):
+    with pytest.raises(ImportError, match=f"files of aiopurgatory are missing from {re.escape(str(tmp_path))}"):
         require_sole_package(str(tmp_path))
     (tmp_path / "service").mkdir()
     (tmp_path / "service" / "__init__.py").touch()

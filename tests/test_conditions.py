@@ -48,7 +48,7 @@ def test_all_keys_is_one_signal_for_each() -> None:
         ("", "a condition must be a name or a name(argument)"),
         ("(" * 150, "a condition must be a name or a name(argument)"),
         ("x" * 201, "at most 200 characters"),
-        (7, "a condition must be a text such as 'count(3)', got 7"),
+        (7, "a condition must be a string such as 'count(3)', got 7"),
     ],
 )
 def test_a_wrong_declaration_says_what_is_wrong(text: Any, said: str) -> None:

@@ -2,7 +2,7 @@
 
 On each of its keys, a subscription parks one operation that never completes: trying the operation records the key.  A
 subscription therefore sees every kind of check, even on keys that nothing else watches, and the statistics and limits
-count its operations like all other operations.  A purgatory without subscriptions has no extra cost.  Two cases are
+count its operations like any others.  A purgatory without subscriptions has no extra cost.  Two cases are
 special:
 
 * A check with a limit stops when the limit is reached, so it tries the operations of subscriptions first.
@@ -191,11 +191,12 @@ class Changes(Generic[K]):
     async generator.  A framework that cancels a stream therefore need not close the iterator.  To do other work between
     keys, use ``heartbeat``.
 
-    While a key is recorded, iterating returns it without waiting for a turn of the loop.  A consumer that checks one of
-    its own keys for every key that it takes must therefore await something else, or it blocks the loop.
+    If a key has already been recorded, iterating returns it without waiting for a turn of the loop.  If a consumer
+    checks one of its own keys for every key that it takes, it must therefore await something else; otherwise, it blocks
+    the loop.
 
     Only one task may iterate at a time; in a second task, iterating raises RuntimeError.  While the event loop runs,
-    iterating and :meth:`aclose` raise RuntimeError in any other thread, and change nothing.
+    iterating and :meth:`aclose` raise RuntimeError in any other thread and change nothing.
     """
 
     __slots__ = ("__weakref__", "_heartbeat", "_keys", "_loop", "_room", "_subscription")

@@ -15,7 +15,7 @@ the queue one by one, between the checks, so that even a million keys do not sta
 Requests from other threads
 ===========================
 
-Other threads put their requests into an *inbox*, under a lock, and the first request after the inbox was emptied wakes
+Other threads put their requests into an *inbox*, under a lock, and the first request that finds the inbox empty wakes
 the loop.  The lock is reentrant because a signal handler, or a key's ``__hash__``, may interrupt a request in the same
 thread.  The interrupting request goes to a separate list, because the interrupted request may already have read the old
 value of its key.
@@ -64,8 +64,8 @@ __all__ = ["CoalescedChecks", "LoopChecks"]
 class _Check:
     """The check of one key.  ``again``: another check must follow, with the value ``again_value``.
 
-    ``queued``: whether it is in the queue or in progress.  A check that could not be removed because its key raised is
-    neither.
+    ``queued``: whether it is in the queue or in progress.  A check is neither if it could not be removed because its
+    key raised.
     """
 
     __slots__ = ("again", "again_value", "cursor", "key", "queued", "value")
@@ -180,7 +180,7 @@ class CoalescedChecks:
             self._checks.clear()  # clear() neither hashes nor compares the keys, so no key raises here
 
     def _move_requested(self) -> None:
-        """Move into the queue one of the keys that were requested together."""
+        """Take one of the keys that were requested together, and put it into the queue."""
         for key, value in self._requested[0]:
             self.add(key, value)
             self._requested.rotate(-1)
@@ -295,7 +295,7 @@ class LoopChecks(CoalescedChecks):
             raise
 
     def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule in this loop the checks that the purgatory's previous loop did not run."""
+        """Schedule, in this loop, the checks that the purgatory's previous loop did not run."""
         if self:
             self._slices = None
             self._schedule_in(loop)

@@ -203,7 +203,7 @@ def _checked(futures: Any) -> tuple[Any, ...]:
     for future in checked:
         if not asyncio.isfuture(future):
             raise TypeError(
-                f"futures must be asyncio futures or tasks, got {safe_repr(future)}: make a task of a coroutine"
+                f"futures must be asyncio futures or tasks, got {safe_repr(future)}: wrap a coroutine in a task"
             )
         if future.get_loop() is not loop:
             raise ValueError(f"{future!r} belongs to another event loop")

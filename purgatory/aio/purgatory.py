@@ -142,11 +142,11 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 raise TypeError(f"timer must be a SystemTimer, got {safe_repr(timer)}")
             if clock is not None or tick_ms != 1 or wheel_size != 20:
                 raise ValueError(
-                    "timer must not be combined with clock, tick_ms or wheel_size: a shared timer has its own"
+                    "timer must not be combined with clock, tick_ms, or wheel_size: a shared timer has its own"
                 )
             self._owns_timer = False
-        # The core holds the same timer, but knows it only as a BaseTimer.  The reaper is the timer's; the reference to
-        # it saves every wait one access.
+        # The core refers to the same timer, but only as a BaseTimer.  The reaper belongs to the timer; this reference
+        # to the reaper saves every wait one access.
         self._timer = timer
         self._reaper = timer._reaper
         contained = (Exception, asyncio.CancelledError)
@@ -299,7 +299,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     ) -> bool:
         """Wait until ``predicate()`` is true.  The predicate is called now and whenever one of the keys is checked.
 
-        ``predicate``: a function without parameters; only the truth of its result matters.
+        ``predicate``: a function without parameters; only the truth value of its result matters.
 
         Return True as soon as the predicate is true; return False when the time is up or the purgatory closes.
         ``key``: the key to wait on, any hashable object; or ``keys``: several keys, or a mapping ``key -> threshold``,
@@ -396,8 +396,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         ``get``: a function without parameters that returns the value, or None while there is no value.
 
-        The first value that is not None ends the wait; 0 and ``""`` are values.  ``get`` is not called again after that
-        value.  At the deadline, or when the purgatory closes, ``get`` is not called, and the result is None.  ``get``
+        The first value that is not None ends the wait; 0 and ``""`` are values.  After that, ``get`` is not called
+        again.  At the deadline, or when the purgatory closes, ``get`` is not called, and the result is None.  ``get``
         may therefore remove the value from a container::
 
             item = await room.wait_value(lambda: queue.popleft() if queue else None, key="queue", timeout=30,
@@ -516,8 +516,8 @@ class Purgatory(BasePurgatory, Generic[Op]):
     async def acancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]:
         """Do the same as :meth:`cancel_for_key`, in slices of the timer's ``turn_budget_ms``.
 
-        Withdraw every operation that waits on the key now, and return the operations that this call withdrew, in the
-        order of arrival.  An operation that is parked on the key after the call has begun is not withdrawn, and an
+        Withdraw every operation that currently waits on the key, and return the operations that this call withdrew, in
+        the order of arrival.  An operation that is parked on the key after the call has begun is not withdrawn, and an
         operation that ends between two slices keeps its outcome.  If the calling task is cancelled, the remaining
         operations continue to wait.  ``reason``: any object, passed to the awaiters and observers of the operations.
         Raises TypeError for an unhashable key.
@@ -551,7 +551,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
     # Checking, later
 
     def check_soon(self, key: Hashable, value: float | None = None) -> None:
-        """Check the key once at the end of this turn of the loop, no matter how many times this method is called until
+        """Check the key once at the end of this turn of the loop, no matter how many times this method is called before
         then.
 
         The check uses the largest ``value`` of these calls.  If one of the calls has no value, the check has none and
@@ -571,7 +571,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         self._soon.add(key, value)
 
     def check_all(self) -> None:
-        """Call :meth:`check_soon` for every key that is watched now.
+        """Call :meth:`check_soon` for every key that is currently watched.
 
         The keys are also collected in slices, so even a million keys do not delay the loop.  Raises RuntimeError if no
         loop is running.
@@ -616,7 +616,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         The operation that has waited the longest comes first.  If more than ``limit`` operations wait, the list
         contains the ``limit`` operations that have waited the longest.  The cost does not depend on how many other
-        operations there are.  In return, the selection is not exact if some keys have been watched for longer than
+        operations there are.  As a trade-off, the selection is not exact if some keys have been watched for longer than
         their oldest operation has waited.  If ``limit`` is None, all operations are listed.
         """
         return dump(self._core, limit)
@@ -649,7 +649,7 @@ def finish(
     """Clean up after the await has raised because the task was cancelled or the operation failed.
 
     Return None if the caller must re-raise.  If the future belongs to another event loop, which has stopped, nothing
-    has changed; return a coroutine that waits again, and which the caller must await instead.
+    has changed; return a coroutine that waits again; the caller must await this coroutine instead.
     """
     if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
         return _wait_in_this_loop(purgatory, operation, waiter)

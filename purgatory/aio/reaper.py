@@ -76,7 +76,7 @@ class Reaper:
     """The task of one :class:`SystemTimer`, the wake-up that it waits for, and the event loop in which it runs.
 
     ``task``: None before the first start.  ``starts_itself``: whether adding the first task to the timer starts the
-    reaper.  ``shared_tasks``: tasks of the library that answer nobody; after a fork, both processes run them.
+    reaper.  ``shared_tasks``: tasks of the library that answer no waiter; after a fork, both processes run them.
     """
 
     __slots__ = (
@@ -260,7 +260,7 @@ class Reaper:
         loop = asyncio._get_running_loop()
         if loop is None:
             self._refuse_elsewhere()
-            raise RuntimeError("no running event loop: from another thread call check_threadsafe()")
+            raise RuntimeError("no running event loop: from another thread, call check_threadsafe()")
         if loop is not self._timer._loop:
             self._move_to(loop)
         return loop

@@ -238,7 +238,7 @@ class SystemTimer(BaseTimer):
         return Timeout(self, deadline_in(self, delay))
 
     def timeout_at(self, when: float | None) -> Timeout:
-        """Like :meth:`timeout`, but with a deadline in seconds on the timer's clock (see :meth:`time`)."""
+        """Do the same as :meth:`timeout`, but with a deadline in seconds on the timer's clock (see :meth:`time`)."""
         return Timeout(self, None if when is None else validated_time(when, "when"))
 
     # Inside

@@ -318,7 +318,7 @@ class Connection:
                 self._start_reading()
 
     def _keep(self, message: Message) -> None:
-        """Buffer, for the handler, a message that the reader has read, unless it is the disconnect."""
+        """Buffer, for the handler, a message that the reader has read, unless it is a disconnect."""
         self._note(message)
         if self.disconnect is not None:
             return
@@ -373,7 +373,7 @@ def pending_connection(scope: Scope, receive: Receive) -> Connection | None:
 
 
 def _awaits_only_futures(receive: Receive) -> bool:
-    """Return whether ``receive`` is a method of uvicorn's request object or is Hypercorn's own, ``Queue.get``."""
+    """Return whether ``receive`` is a method of uvicorn's request object or Hypercorn's own ``Queue.get``."""
     kind = type(getattr(receive, "__self__", None))
     if kind.__name__ == "RequestResponseCycle":
         return kind.__module__ in _UVICORN

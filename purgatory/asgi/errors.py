@@ -42,7 +42,7 @@ class RetryAfter:
     def __init__(self, retry_after: float | tuple[float, float]) -> None:
         bounds = retry_after if isinstance(retry_after, tuple) else (retry_after, retry_after)
         if len(bounds) != 2:
-            raise ValueError(f"retry_after must be a number of seconds or two, got {retry_after!r}")
+            raise ValueError(f"retry_after must be one or two numbers of seconds, got {retry_after!r}")
         self._shortest, self._longest = map(_whole_seconds, bounds)
         if self._shortest > self._longest:
             raise ValueError(f"retry_after must have the shorter time first, got {retry_after!r}")
@@ -237,7 +237,7 @@ def _response(error: Exception) -> tuple[int, str]:
     if isinstance(error, RelayLost):
         return 503, "the server is temporarily unavailable"
     if isinstance(error, TooManyWaits):
-        return 429, "too many requests of this client are waiting"
+        return 429, "too many requests from this client are waiting"
     if isinstance(error, PurgatoryFull) and error.key is not None:
         return 429, "too many requests are waiting for this resource"
     return 503, "too many requests are waiting"
@@ -246,7 +246,7 @@ def _response(error: Exception) -> tuple[int, str]:
 def _cause(error: BaseException) -> Exception | None:
     """Return the exception to respond to, or None.
 
-    It is this exception, or one from a group in which every exception gets a response.
+    It is the given exception, or one from a group in which every exception gets a response.
     """
     leaves = list(_leaves(error))
     for kind in _ANSWERED:
@@ -278,10 +278,10 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
     """Return whether the exception is one of the causes, or stands for one of them.
 
-    An exception stands for another one if it was raised from it, or if it was raised while the other one was being
-    handled and says that the client has disconnected or that the request could not wait.  Any other exception that was
-    raised while a disconnect was being handled is a bug in the code that handled it, also an OSError of a file or of
-    another connection.
+    An exception stands for another one if it was raised from the other one, or if it was raised while the other one was
+    being handled and states that the client has disconnected or that the request could not wait.  Any other exception
+    that was raised while a disconnect was being handled is a bug in the code that handled it, even an OSError, which
+    may concern a file or another connection.
     """
     for leaf in _leaves(error):
         cause: BaseException | None = leaf

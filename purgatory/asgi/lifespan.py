@@ -90,8 +90,9 @@ class PurgatoryLifespan:
             for purgatory in self._purgatories:
                 if purgatory.closed:
                     raise PurgatoryClosed(
-                        f"purgatory {purgatory.name!r} is closed, and a purgatory is opened once: make the application"
-                        " and its purgatory in a function, and call this function for each lifespan, as in each test"
+                        f"purgatory {purgatory.name!r} is closed, and a purgatory can be opened only once: make the"
+                        " application and its purgatory in a function, and call this function for each lifespan, as in"
+                        " each test"
                     )
                 await stack.enter_async_context(purgatory)
             closing = _Closing(tuple(self._purgatories), _grace_within_server(self._grace))
@@ -154,7 +155,7 @@ def _grace_within_server(grace: float) -> float:
     name, seconds = limit
     shorter = max(0.0, seconds - max(1.0, seconds / 10))
     _LOGGER.warning(
-        "grace=%g is not below %s=%g, after which the server drops all requests unanswered: it is shortened to %g",
+        "grace=%g is not below %s=%g, after which the server drops all requests unanswered: grace is shortened to %g",
         *(grace, name, seconds, shorter),
     )
     return shorter

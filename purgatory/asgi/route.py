@@ -31,7 +31,7 @@ _METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PAT
 _MOST_KNOWN: Final = 4096  # routes of all applications in one process
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
-# Key: the id() of a router, and of a route, an endpoint, or an application in it.  Value: a reference to the latter,
+# Key: the id() of a router, and of a route, an endpoint, or an application in it.  Value: a reference to that object,
 # and the patterns that lead to it, each with its regular expression.
 _known: dict[tuple[int, int], tuple["weakref.ref[Any]", dict[str, str]]] = {}
 

@@ -7,8 +7,8 @@ to detect a stop:
 *   **A signal handler.**  uvicorn (also with ``--workers`` and under gunicorn), gunicorn's own ASGI worker, and
     ``hypercorn --workers 0`` handle SIGTERM and SIGINT in the process that runs the application.  The handler that is
     installed when the application starts is replaced by one that calls the original handler.  Whether the server uses
-    ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: the latter also installs a handler and is
-    driven by the wake-up file descriptor, which is left alone.
+    ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: ``loop.add_signal_handler`` also installs a
+    handler and is driven by the wake-up file descriptor, which is left alone.
 *   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not receive a signal: their parent sets
     an event that they poll.  The event is an argument of the process and is also polled here.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)

@@ -440,7 +440,7 @@ class Wait:
             return timeout
         if self._asked is None:
             raise TypeError(
-                f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever, and with"
+                f"{method}() takes a timeout or a deadline, got neither: timeout=None waits forever, and with"
                 " waiting(room, longest=55) the client decides"
             )
         return self.timeout
@@ -505,7 +505,7 @@ class Wait:
         """Raise TooManyWaits and count the refusal."""
         limit = self._per_client or 0
         self._room._core.counters.refused += 1
-        message = f"client {client} has {limit} waits in purgatory {self._room.name!r}, its limit"
+        message = f"client {client} has {limit} waits in purgatory {self._room.name!r}, which is the limit"
         raise TooManyWaits(message, limit=limit, key=client)
 
     def _add_header(self, name: str, value: str) -> None:
@@ -562,7 +562,7 @@ class _Waiting:
             )
             of_prefer = fastapi.Header(
                 alias="Prefer",
-                description="`wait=30` waits for 30 seconds, like the parameter `wait`, which comes first (RFC 7240).",
+                description="`wait=30` waits for 30 seconds.  The parameter `wait` takes precedence (RFC 7240).",
             )
             parameters += [
                 inspect.Parameter("response", kind, annotation=fastapi.Response),
@@ -685,7 +685,7 @@ def _connection_of_request(request: Any) -> Connection:
 
 def _connection_of_scope(scope: Any, receive: Receive) -> Connection:
     if not isinstance(scope, MutableMapping):
-        raise TypeError(f"connection must be an ASGI scope where receive is given, got {scope!r}")
+        raise TypeError(f"connection must be an ASGI scope when receive is given, got {scope!r}")
     if scope.get("type") not in ("http", "websocket"):
         raise ValueError(f"scope must be of type 'http' or 'websocket', got {scope.get('type')!r}")
     if not callable(receive):

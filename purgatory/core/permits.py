@@ -67,7 +67,7 @@ class Permits:
 
 @final
 class AcquireWait(LibraryWait):
-    """Waits for a permit.  Its result is whether a permit was granted."""
+    """Waits for a permit.  Its result states whether a permit was granted."""
 
     __slots__ = ("_owner", "_source", "permits")
 
@@ -92,7 +92,7 @@ class AcquireWait(LibraryWait):
             return False
         permits = self.permits
         if permits.free == 0:
-            raise RuntimeError("only the release of a permit completes this operation, not force_complete()")
+            raise RuntimeError("releasing a permit completes this operation; force_complete() cannot")
         permits.free -= 1
         permits.owner = self._owner
         return True
@@ -146,7 +146,7 @@ class KeyedPermits:
             permits = Permits(key, key_hash, self.value)
             self._by_key[permits] = permits
         elif owner is not None and permits.owner is owner:
-            raise RuntimeError(f"this task has the {self._what} on {safe_repr(key)} already, and would wait for itself")
+            raise RuntimeError(f"this task already has the {self._what} on {safe_repr(key)} and would wait for itself")
         if permits.free > 0 and not self._is_waited_for(permits):
             permits.free -= 1
             permits.owner = owner

@@ -38,7 +38,7 @@ What user code may do
 User code runs in ``try_complete``, in the callbacks, in observers, in the hash and the equality of keys, and in the
 clock.  It may park, end, or check operations of this purgatory, close the purgatory, or raise.  Therefore:
 
-1.  When user code is called, no change is half finished.  If a half-finished change cannot be avoided, a flag indicates
+1.  When user code is called, no change is half finished.  If a half-finished change cannot be avoided, a flag marks
     it (``asking``, ``queued.busy``), and work that must wait is deferred until the flag is cleared.
 2.  After the call, the state is read again: the operation may have ended, and the purgatory may have closed.
 3.  An exception in ``contained`` makes one operation fail and affects nothing else.  Any other exception, such as
@@ -125,15 +125,15 @@ class PurgatoryCore:
     calls its methods directly.
 
     ``contained``: the exceptions that count as a failure of the operation; all others propagate.  ``jitter_source``:
-    a function that returns random numbers from 0 to 1, because the core has no source of chance.  The other parameters
-    are the same as those of :class:`purgatory.Purgatory`.
+    a function that returns random numbers from 0 to 1, because the core has no source of randomness.  The other
+    parameters are the same as those of :class:`purgatory.Purgatory`.
 
     ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
     ``queued``: the checks that callbacks request; see :mod:`.queued_checks`.
 
-    Every public call that changes something first validates the thread, before it reads anything that another thread
-    could be changing.  No method takes a lock: the guarantees rest on the use of one thread and on the absence of
-    awaits.
+    Every public call that may change something validates the thread first, before it reads anything that another thread
+    could be changing.  No method takes a lock: the guarantees hold because only one thread is used and nothing is
+    awaited.
     """
 
     __slots__ = (
@@ -252,7 +252,7 @@ class PurgatoryCore:
         if self.depth >= DEEP:
             ensure_stack(FRAMES)
         parked_ms: i64 = ceil_now(self.timer)
-        # 4. The operation enters the purgatory.  From here on, its end finds this purgatory, and any check that its
+        # 4. The operation enters the purgatory.  From here on, an ending finds this purgatory, and any check that its
         # callbacks request is queued.  The operation is not parked yet: a check does not find it, and if it ends, it
         # need not be removed from any key or from the timer.
         if operation._expiration_ms != NOT_QUEUED:
@@ -345,7 +345,8 @@ class PurgatoryCore:
         if operation._state != PENDING:
             return None
         # The future is created only now, because an operation that completes at once needs none.  The operation is
-        # parked, so no ending has missed the future, and no other code runs before the future is in place.
+        # still parked, so it has not ended without answering the future, and no other code runs before the future is in
+        # place.
         try:
             future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
@@ -509,13 +510,14 @@ class PurgatoryCore:
             operation._watch = last
 
     def _parked(self, operation: Operation, jitter: float) -> None:
-        """Put an operation that is already on its watcher lists on the timer, and notify the observers.
+        """Put the operation, which is already on its watcher lists, on the timer, and notify the observers.
 
         ``jitter``: the fraction of the remaining time by which the deadline is brought forward.
 
-        Deadlines count from the time rounded up (``now_ms``), and deadlines up to the time rounded down (``passed_ms``)
-        have passed, so that no operation expires early.  A deadline in the past is moved to ``passed_ms``: it is then
-        due in the reaper's next turn, not in this call, which therefore never expires the operation that it parks.
+        Deadlines count from the time rounded up (``now_ms``), and a deadline has passed only if it is at or before the
+        time rounded down (``passed_ms``), so no operation expires early.  A deadline in the past is moved to
+        ``passed_ms``: it is then due in the reaper's next turn, not in this call, which therefore never expires the
+        operation that it parks.
         """
         counters = self.counters
         counters.parked += 1
@@ -741,8 +743,8 @@ class PurgatoryCore:
     def _try_listeners(self, entry: Watch) -> None:
         """Try the operations on this entry that are registered with :meth:`listen`.
 
-        The entry has been found, so no change may be lost if its key raises now.  In that case, the listeners of all
-        keys are searched.  The listeners are copied because an operation may change them.
+        The entry has been found, so its listeners must not miss the change if the key raises now.  In that case, the
+        listeners of all keys are searched.  The listeners are copied because an operation may change them.
         """
         try:
             found = list(self._listeners.get(entry.key, {}).values())
@@ -759,9 +761,9 @@ class PurgatoryCore:
         """Try the operation unless it has left its keys in the meantime; return whether it has completed.
 
         If ``try_complete`` raises an error, this operation fails, and the error is reported if no task receives it; an
-        error from ``on_complete`` is contained by :func:`end`.  Only an interrupt leaves this method, and then the
-        operation is either still parked or has its outcome.  ``try_complete`` may have ended the operation itself in
-        any way, so the return value depends on the state, not on what ``try_complete`` returned.
+        error from ``on_complete`` is contained by :func:`end`.  Only an interrupt propagates from this method, and the
+        operation then either is still parked or has its outcome.  ``try_complete`` may have ended the operation itself
+        in any way, so the return value depends on the state, not on what ``try_complete`` returned.
         """
         if not is_parked(operation):
             return False
@@ -787,7 +789,7 @@ class PurgatoryCore:
     # Checks in slices
 
     def cursor(self, key: Hashable, value: Any) -> WatchCursor | None:
-        """Return a cursor over the operations parked on the key now, or None if there are none.
+        """Return a cursor over the operations currently parked on the key, or None if there are none.
 
         With a value, the cursor skips operations whose threshold is above the value.
         """
@@ -1011,7 +1013,7 @@ class BasePurgatory:
     """The synchronous part of :class:`Purgatory`.
 
     This class uses no event loop and reads only its timer's clock, so it also works without a loop.  While the timer's
-    event loop runs, calls from other threads that would change anything raise RuntimeError.  The parameters are the
+    event loop runs, a call from another thread raises RuntimeError if it would change anything.  The parameters are the
     same as those of :class:`Purgatory`.  ``contained``: the exceptions that count as a failure of the operation; all
     others propagate.  ``hooks``: the object to which errors are reported.  ``jitter_source``: returns random numbers
     from 0 to 1.
@@ -1053,12 +1055,12 @@ class BasePurgatory:
         """Set the fields of a subclass before the observers receive the purgatory."""
 
     def try_complete_else_watch(self, operation: Any, keys: Any) -> bool:
-        """Try the operation once; if its condition does not hold, park it under the keys.  Return True if it completed.
+        """Try the operation once; if its condition does not hold, park it on the keys.  Return True if it completed.
 
         ``operation``: an operation that is not parked and has not ended.
 
-        ``keys``: an iterable of hashable objects, or a mapping ``key -> threshold``: checks of a key with a value below
-        its threshold need not try the operation.  Duplicate keys count once.
+        ``keys``: an iterable of hashable objects, or a mapping ``key -> threshold``: if the value of a check is below
+        the key's threshold, the check need not try the operation.  Duplicate keys count once.
 
         If a callback raises, the exception reaches the caller, and the operation fails.  Raises ValueError if there are
         no keys, or if the operation is parked or has ended; TypeError for a bare str or bytes, or an unhashable key;
@@ -1076,7 +1078,7 @@ class BasePurgatory:
         float; with None, every watcher is tried.  ``limit``: the number of completions after which the check stops.
 
         If ``value`` is given, operations with a threshold for the key are tried only if the value reaches that
-        threshold.  If ``limit`` is given, the check completes the first ``limit`` operations that can complete, and
+        threshold.  If ``limit`` is given, the check completes the first ``limit`` operations that can complete and
         tries no others.
 
         If a callback makes the call while this purgatory tries, completes, or expires an operation, the check is queued
@@ -1170,7 +1172,7 @@ class BasePurgatory:
         return self._core.watcher_lists.keys()
 
     def hot_keys(self, n: Any = 10) -> list[tuple[Hashable, int]]:
-        """Return the ``n`` keys with the most watchers as (key, number), in descending order.  Cost: O(keys).
+        """Return the ``n`` keys with the most watchers as (key, number) pairs, in descending order.  Cost: O(keys).
 
         ``n``: the number of keys, at least 0.
 
@@ -1184,7 +1186,7 @@ class BasePurgatory:
     def parked_events(self) -> list[Event]:
         """Return a ``parked`` event for each parked operation, in the order of arrival.  Cost: O(watches).
 
-        An observer that needs the parked operations only now and then can call this method instead of receiving an
+        If an observer needs the parked operations only now and then, it can call this method instead of receiving an
         event for each one.
         """
         return [self._core.parked_event(operation) for operation in self._core.watcher_lists.all_operations()]

@@ -10,7 +10,7 @@ The queue belongs to the purgatory's core, which runs it; this class contains on
 
 While a viewer is connected, an inspector records which keys are checked.  A separate flag would cost every check an
 additional test, so ``busy`` has a third value: a check tests ``busy`` anyway and distinguishes the other two values
-only if it is not zero.
+only if ``busy`` is not zero.
 """
 
 from collections import deque

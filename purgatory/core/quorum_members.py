@@ -79,7 +79,7 @@ class QuorumWait(LibraryWait):
         if self._state != COMPLETED:
             return None
         if self._members.result is None:
-            raise RuntimeError("only members that arrive complete this operation, not force_complete()")
+            raise RuntimeError("arriving members complete this operation; force_complete() cannot")
         return self._members.result
 
 

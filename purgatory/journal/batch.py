@@ -1,4 +1,4 @@
-"""The conversion of recorded rows to the columns of a file.  It runs in the journal's thread.
+"""Converts recorded rows to the columns of a file, in the journal's thread.
 
 The event loop appends the fields of every row to one flat list.  With a flat list, no row needs an object that the
 garbage collector would have to track, and each column is a slice of the list.
@@ -177,7 +177,7 @@ def to_table(batch: Batch, source: str, text: Callable[[Any], str]) -> pa.Table:
 
 
 def warm_up() -> None:
-    """Import and set up everything before the event loop is busy: the first table takes a hundred times as long."""
+    """Import and set up everything before the loop is busy: the first table takes 100 times as long as later ones."""
     values: list[Any] = [1, ("", 0), Batch, 0, ("", 0), 0, None, 0]
     pq.write_table(to_table(Batch(values, 0, Gap(1, 0, 0)), "", key_text), pa.BufferOutputStream(), compression="zstd")
 

@@ -59,7 +59,7 @@ def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> 
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")
-    directory = Path(journal).absolute()  # pyarrow takes a relative path with a colon for a URI
+    directory = Path(journal).absolute()  # pyarrow mistakes a relative path with a colon for a URI
     if directory.is_file():
         raise JournalError(f"the journal {directory} must be a directory, got a file")
     files = data_files(directory)

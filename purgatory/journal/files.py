@@ -1,4 +1,4 @@
-"""Files of a journal: their names, how they are written, and how their footers are read.
+"""The files of a journal: their names, how they are written, and how their footers are read.
 
 A file is written under a name that begins with a dot, flushed to disk, and then renamed.  A listing of the directory
 therefore shows only complete files, whatever happens to the writer.

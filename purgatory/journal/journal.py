@@ -105,7 +105,8 @@ class Journal(Observer):
     One journal serves any number of purgatories on one event loop.  A server may create the journal before it forks its
     workers; each worker then enters the journal, and counts as a separate run.  In a process that is forked after the
     journal was entered, the journal is closed.  If the event loop ends before the journal is closed, the journal
-    continues in the next loop, but its rows may wait in memory until :meth:`flush`, :meth:`aclose`, or a full file.
+    continues in the next loop, but its rows may wait in memory until :meth:`flush` or :meth:`aclose` is called or a
+    file is full.
 
     When the journal closes, operations that are still waiting are written as ``pending``.  The schema is in
     :mod:`purgatory.journal.schema`.
@@ -413,7 +414,7 @@ class Journal(Observer):
             self._timer = None
 
     def _measure(self) -> int:
-        """Return the epoch time of the clock's zero, in milliseconds, as the wall clock shows it now."""
+        """Return the epoch time of the clock's zero, in milliseconds, according to the wall clock."""
         if self._fixed_anchor_ms is not None:
             return self._fixed_anchor_ms
         if self._clock is not None:
@@ -441,7 +442,7 @@ _journals: Final["weakref.WeakSet[Journal]"] = weakref.WeakSet()
 
 
 def _begin_in_child() -> None:
-    """Close the copies of the journals that the parent has entered: their rows, loops, and threads are the parent's."""
+    """Close the copies of the parent's open journals: their rows, loops, and threads belong to the parent."""
     for journal in list(_journals):
         if journal._loop is not None:
             journal._begin()

@@ -33,4 +33,6 @@ def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | Non
 
 def out_of_time(what: str, timeout: float | None) -> TimeoutError:
     """Return the error for a wait that ran out of time."""
-    return TimeoutError(f"{what}: {'the deadline has passed' if timeout is None else f'not within {timeout:g} s'}")
+    return TimeoutError(
+        f"the wait for {what} {'reached its deadline' if timeout is None else f'timed out after {timeout:g} s'}"
+    )

@@ -29,12 +29,12 @@ instrument                             kind              unit             in Kaf
 
 ``ended`` has a ``purgatory.outcome`` attribute: completed, expired, expired_by_closing (only after a purgatory has
 closed), cancelled, or failed.  ``immediate`` counts the completed operations that did not wait; without this number,
-they could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit`` attribute:
-max_parked or max_parked_per_key.  The quantiles have a ``quantile`` attribute (0.5, 0.99, 0.999, or 1) and cover the
-last minute, or the time since the last collection if that time is longer.  ``key.watchers`` has a ``purgatory.key``
-attribute, a string of at most 120 characters, and is reported only on request.  Quantiles from several processes cannot
-be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records histograms, at the
-cost of one call per operation.
+these operations could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit``
+attribute: max_parked or max_parked_per_key.  The quantiles have a ``quantile`` attribute (0.5, 0.99, 0.999, or 1) and
+cover the last minute, or the time since the last collection if that time is longer.  ``key.watchers`` has a
+``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.  Quantiles from
+several processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it
+records histograms, at the cost of one call per operation.
 """
 
 import time
@@ -366,7 +366,7 @@ class _Reader:
 
 
 class _Relays:
-    """The same as :class:`_Reader`, but for relays."""
+    """Does the same as :class:`_Reader`, but for relays."""
 
     def __init__(self) -> None:
         self._relays: list[weakref.ref[Relay]] = []
@@ -483,17 +483,17 @@ def _relay_read_times(statistics: "RelayStatistics") -> Iterable[tuple[float, di
 _RELAY_GAUGES: tuple[tuple[str, str, str, _ReadRelay], ...] = (
     ("connected", "1", "Whether the relay is connected to its engine", lambda s: [(int(s.connected), {})]),
     ("lag", "s", "Time of a ping through the engine and back", lambda s: [] if s.lag is None else [(s.lag, {})]),
-    ("peers", "{relay}", "Other relays that were heard of lately", lambda s: [(s.peers, {})]),
+    ("peers", "{relay}", "Other relays that were heard from recently", lambda s: [(s.peers, {})]),
     ("pending", "{key}", "Keys that wait to be sent", lambda s: [(s.pending, {})]),
     ("stale", "{key}", "Keys that wait to be refreshed", lambda s: [(s.stale, {})]),
-    ("read.quantile", "s", "Time of a call of refresh", _relay_read_times),
+    ("read.quantile", "s", "Duration of a call to refresh", _relay_read_times),
 )
 _RELAY_COUNTERS: tuple[tuple[str, str, str, _ReadRelay], ...] = (
     ("losses", "{connection}", "Connections, and attempts to connect, that failed", lambda s: [(s.losses, {})]),
-    ("resyncs", "{resync}", "Times all watched keys were to be checked", lambda s: [(s.resyncs, {})]),
+    ("resyncs", "{resync}", "Requests to check all watched keys", lambda s: [(s.resyncs, {})]),
     ("collapsed", "{set}", "Sets of keys that became every key", lambda s: [(s.collapsed, {})]),
     ("unreadable", "{message}", "Messages that could not be read", lambda s: [(s.unreadable, {})]),
     ("keys", "{key}", "Keys relayed", lambda s: _both_ways(s.sent, s.received)),
     ("messages", "{message}", "Messages relayed", lambda s: _both_ways(s.messages_sent, s.messages_received)),
-    ("reads", "{read}", "Calls of refresh", _relay_reads),
+    ("reads", "{read}", "Calls to refresh", _relay_reads),
 )

@@ -80,7 +80,7 @@ def is_key(key: object, depth: int = DEEPEST) -> bool:
 def validate_key(key: object) -> None:
     """Raise TypeError unless the key can be relayed."""
     if not is_key(key):
-        kinds = f"a str, an int or a tuple of them, at most {DEEPEST} deep, without a __hash__ of its own"
+        kinds = f"a str, an int, or a tuple of them, at most {DEEPEST} deep, without a __hash__ of its own"
         raise TypeError(f"a key to relay must be {kinds}, got {safe_repr(key)}")
 
 
@@ -190,4 +190,4 @@ def _read_key(key: object, depth: int) -> Hashable:
         return tuple([_read_key(item, depth - 1) for item in key])
     if isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool)):
         return key
-    raise ValueError(f"a key must be a string, an integer or an array of keys, got {key!r}")
+    raise ValueError(f"a key must be a string, an integer, or an array of keys, got {key!r}")

@@ -67,13 +67,13 @@ class NatsTransport:
         if not isinstance(subject, str):
             raise TypeError(f"subject must be a str, got {described(subject)}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
-            raise ValueError(f"subject must not be empty and have no wildcards or blanks, got {subject!r}")
+            raise ValueError(f"subject must not be empty and must have no wildcards or blanks, got {subject!r}")
         if "" in subject.split("."):
             raise ValueError(f"subject must have no empty tokens between its dots, got {subject!r}")
         _validate_urls(urls)
         for name in options:
             if name in _RESERVED:
-                raise TypeError(f"options must be other than those that the transport sets itself, got {name!r}")
+                raise TypeError(f"options must not include those that the transport sets itself, got {name!r}")
             if name not in _OPTIONS:
                 raise TypeError(f"options must be arguments of nats.aio.client.Client.connect, got {name!r}")
         _validate_files(options)
@@ -226,9 +226,7 @@ def _hint(error: BaseException) -> str:
     if isinstance(error, (ssl.SSLError, UnexpectedEOF)):
         return "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
     if isinstance(error, TimeoutError):
-        return (
-            "; a server that begins with the TLS handshake needs tls_handshake_first=True, and one without TLS no tls"
-        )
+        return "; a server that begins with the TLS handshake needs tls_handshake_first=True; without TLS, omit tls"
     return ""
 
 
@@ -260,14 +258,14 @@ def _validate_files(options: Mapping[str, Any]) -> None:
 
     nats-py would fail to open such a file, and the system's error repeats the name.
     """
-    for name, instead in (("nkeys_seed", "a seed is nkeys_seed_str"), ("user_credentials", "a text is RawCredentials")):
+    for name, instead in (("nkeys_seed", "for a seed, nkeys_seed_str"), ("user_credentials", "for text, RawCredentials")):
         given = options.get(name)
         for value in given if isinstance(given, tuple) else (given,):
             path = os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else ""
             if "\n" in path or "\r" in path or _SEED_OR_JWT.search(path):
                 raise ValueError(
-                    f"{name} must be the path of a file, got one that looks like the text of the file ({instead} of"
-                    " nats-py); it is not repeated here, because it may contain a secret"
+                    f"{name} must be the path of a file, got one that looks like the text of the file ({instead}"
+                    " of nats-py); it is not repeated here, because it may contain a secret"
                 )
 
 

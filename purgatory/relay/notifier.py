@@ -54,7 +54,7 @@ class Notifier:
 
     def __init__(self, transport: Transport, *, timeout: float = 5.0) -> None:
         if not isinstance(transport, Transport):
-            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
+            raise TypeError(f"transport must have listen, publish, aclose, and max_payload, got {described(transport)}")
         self._timeout = to_seconds(seconds_ms(timeout, "timeout"))
         self._closed = False
         self._begin(transport)
@@ -63,7 +63,7 @@ class Notifier:
     def _begin(self, transport: Transport) -> None:
         """Start without a connection, initially and in a forked process."""
         self._transport = copy.copy(transport)
-        # A signal handler may call a method while its own thread is in another one, so the lock is reentrant.
+        # A signal handler may call a method while the same thread is running another method, so the lock is reentrant.
         self._lock = threading.RLock()
         self._is_publishing = False
         self._runner: asyncio.Runner | None = None
@@ -105,9 +105,11 @@ class Notifier:
             for payload in payloads_of(entries, _MOST_KEYS, self._transport.max_payload):
                 publish_in(connection, payload)
         elif not after_commit(connection, lambda: self._publish_after_commit(entries)):
-            kind = "announces no commit" if is_sync(connection) else "is no connection that check_in supports"
+            kind = (
+                "does not announce its commits" if is_sync(connection) else "is not a connection that check_in supports"
+            )
             raise TypeError(
-                "connection must be a session of SQLAlchemy or a connection of Django with this transport;"
+                "with this transport, connection must be an SQLAlchemy session or a Django connection;"
                 f" commit, and then call check: {described(connection)} {kind}"
             )
 
@@ -176,7 +178,7 @@ class Notifier:
         try:
             if self._is_publishing:
                 raise RuntimeError(
-                    "check was called in a call of the notifier that this signal handler has interrupted"
+                    "check was called during a call to the notifier that this signal handler has interrupted"
                 )
             if self._closed:
                 raise PurgatoryClosed("the notifier is closed")

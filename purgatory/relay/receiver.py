@@ -73,8 +73,8 @@ class Receiver:
             self._logged_ms = now_ms
             _LOGGER.warning(
                 "the relay of purgatory %r has received %d payloads that it cannot read, the last one with a length of"
-                " %d: text of another program on its channel, or a later version; it checks every key because of them,"
-                " at most once a second",
+                " %d: text from another program on the channel, or a later version; it checks every key because of"
+                " them, at most once a second",
                 self._name,
                 self.unreadable,
                 length,

@@ -129,7 +129,7 @@ class Relay(Generic[K, V]):
         if not isinstance(room, Purgatory):
             raise TypeError(f"room must be a Purgatory, got {described(room)}")
         if not isinstance(transport, Transport):
-            raise TypeError(f"transport must have listen, publish, aclose and max_payload, got {described(transport)}")
+            raise TypeError(f"transport must have listen, publish, aclose, and max_payload, got {described(transport)}")
         if refresh is not None and not callable(refresh):
             raise TypeError(f"refresh must be an async function or None, got {described(refresh)}")
         if type(max_keys) is not int or max_keys < 1:
@@ -200,7 +200,7 @@ class Relay(Generic[K, V]):
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is not None:
-            raise RuntimeError("the relay is entered already")
+            raise RuntimeError("the relay has already been entered")
         self._loop = asyncio.get_running_loop()
         # The origin is created here rather than in __init__, because workers that are forked after the relay was
         # created must not share an origin.
@@ -310,7 +310,7 @@ class Relay(Generic[K, V]):
         if self._closing:
             raise PurgatoryClosed("the relay is closed")
         if self._loop is None:
-            raise RuntimeError("the relay is not entered: enter it with 'async with' first")
+            raise RuntimeError("the relay has not been entered: enter it with 'async with' first")
         self._require_own_loop()
 
     def _require_own_loop(self) -> None:

@@ -7,8 +7,8 @@ value's number is not smaller than the number that the wait recorded.
 
 Until such a value exists, the key is not *absent* for the condition but *unknown*, and the two must not be confused: a
 condition such as ``state.get(key) != "pending"`` would hold at once.  Therefore, when a condition of ``wait_until`` or
-``wait_value`` looks up an unknown key, its result is ignored, and it is evaluated again after the read.  For the
-application's own operation classes, the key is absent until then.
+``wait_value`` looks up an unknown key, the result is ignored, and the condition is evaluated again after the read.  For
+the application's own operation classes, the key is absent until then.
 
 A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
 watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,

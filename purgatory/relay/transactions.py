@@ -137,7 +137,7 @@ def _statement(channel: str, payload: str) -> tuple[Any, dict[str, Any]]:
 
 def _require_postgres(name: str, connection: object) -> None:
     if name != "postgresql":
-        raise TypeError(f"connection must be one to Postgres, got one to {name}: {described(connection)}")
+        raise TypeError(f"connection must be a connection to Postgres, got one to {name}: {described(connection)}")
 
 
 # Other engines: the notice is sent after the commit

@@ -97,7 +97,7 @@ class UnixTransport:
         if not hasattr(socket, "AF_UNIX"):
             raise RuntimeError(
                 "UnixTransport needs Unix sockets, which Python does not have on this system: use PostgresTransport,"
-                " RedisTransport or NatsTransport"
+                " RedisTransport, or NatsTransport"
             )
         path: object = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
         if not isinstance(path, str):

@@ -48,7 +48,8 @@ class _Waker(EndObserver):
     """Wakes a task at every event and when the purgatory closes, even if the purgatory belongs to another loop.  The
     task examines the purgatory in a later turn of its loop.
 
-    The object is an observer.  It is also registered as a subscription, so that closing the purgatory ends it.
+    The object is an observer.  It is also registered as a subscription, so that closing the purgatory also ends this
+    object.
     """
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:

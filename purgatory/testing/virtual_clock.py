@@ -17,10 +17,10 @@ _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 _WORK_S = 0.0001  # ten portions of work use up the default turn budget of 1 ms
 _MOST_TURNS = 1_000_000
-_QUIET_TURNS = 16  # consecutive turns in which no clock may be used before the tasks are examined
-_TASK_TURNS = 4  # consecutive turns in which no task may be found running
+_QUIET_TURNS = 16  # after this many consecutive turns in which no clock was used, the tasks are examined
+_TASK_TURNS = 4  # after this many consecutive turns in which no task was running, the loop counts as idle
 _FEW_TASKS = 200  # if there are more tasks, they are not examined
-_FEW_TIMES = 64  # times without wake-ups, which are not worth removing
+_FEW_TIMES = 64  # up to this many times without wake-ups are not worth removing
 
 # The settling tasks of each loop in the order in which they began to settle, each with its clock and whether it moves
 # the time.
@@ -154,7 +154,7 @@ class VirtualClock(Clock):
         duration_ms(time, "time")
         target_ns = round(time * _NS_PER_S)
         if target_ns < self._now_ns:
-            raise ValueError(f"time is {self.time()} already: a clock does not go back to {time}")
+            raise ValueError(f"the time is already {self.time()}: a clock does not go back to {time}")
         await self._advance_to(target_ns)
 
     async def advance_to_next(self) -> bool:
@@ -176,7 +176,7 @@ class VirtualClock(Clock):
 
     async def _advance_to(self, target_ns: int) -> None:
         if self._advancing:
-            raise RuntimeError("the clock is being advanced already: one task moves the time")
+            raise RuntimeError("the clock is already being advanced: only one task may move the time")
         self._advancing = True
         try:
             await self._settle(moves=True)
@@ -260,7 +260,7 @@ def _release(settling: "_Settling") -> bool:
 def _ready_callbacks(loop: asyncio.AbstractEventLoop) -> Any:
     """Return the collection of the callbacks that the loop runs in its next turn, or None if it is not visible.
 
-    In asyncio, the collection is an attribute.  In uvloop, only C code can read it, but the garbage collector knows
+    In asyncio, the collection is an attribute.  In uvloop, only C code can read it, but the garbage collector can list
     every object that the loop refers to: the collection is the deque that has just received a callback.
     """
     ready = getattr(loop, "_ready", None)

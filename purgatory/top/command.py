@@ -21,11 +21,11 @@ _MOST_LOOK: Final = 2.0  # seconds in addition to LOOK, for a service that is sl
 _WIDTH: Final = 1_000  # for plain text that is not written to a terminal, so that reasons are complete
 _ROWS: Final = 10
 _EPILOG: Final = """\
-In a terminal, the view is live: w, t and e sort the keys by waiting operations, total wait and expired operations,
-/ searches for a key, n shows the next purgatory, space pauses, q quits.  This needs rich: pip install
+In a terminal, the view is live: w, t, and e sort the keys by waiting operations, total wait, and expired operations,
+/ searches for a key, n shows the next purgatory, space pauses, and q quits.  This needs rich: pip install
 'aiopurgatory[top]'.
-Into a pipe or a file, it prints plain text, once unless --count says otherwise.  The inspector counts checks only
-while somebody looks, so the text comes after a few seconds.
+If the output is a pipe or a file, the command prints plain text, once unless --count is given.  The inspector counts
+checks only while a viewer is connected, so the text appears after a few seconds.
 
 examples:
   purgatory top localhost:8000/purgatory
@@ -86,7 +86,7 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
 
 
 def _looked(client: Client) -> dict[str, Any]:
-    """Return a frame in which checks have been counted for some seconds, because a finding about them needs that."""
+    """Return a frame in which checks have been counted for several seconds, as a finding about checks requires."""
     frame = client.frame()
     ends = time.monotonic() + LOOK + _MOST_LOOK
     while (left := LOOK - _counted(client, frame)) > 0 and time.monotonic() < ends:
@@ -110,21 +110,21 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("url", metavar="URL", help="of the page of the inspector, such as localhost:8000/purgatory")
-    add("--room", default="", metavar="NAME", help="the purgatory to show (the one with most waiting operations)")
+    add("url", metavar="URL", help="the URL of the inspector's page, such as localhost:8000/purgatory")
+    add("--room", default="", metavar="NAME", help="the purgatory to show (the one with the most waiting operations)")
     add("--sort", choices=sorted(ORDERS.values()), default="watchers", help="the order of the keys (watchers)")
     add(
         "--search",
         default="",
         metavar="KEY",
-        help="show the keys that contain this text, and who waits on the best match",
+        help="show the keys that contain this text, and the operations on the best match",
     )
     add("--rows", type=_whole, metavar="N", help="keys and operations to show (as many as fit, or 10)")
-    add("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="between two frames (2)")
-    add("--count", type=_whole, metavar="N", help="print N frames as plain text, and end")
-    add("--plain", action="store_true", help="print plain text, also in a terminal")
-    add("--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="until an answer must come (10)")
-    add("--header", type=_header, action="append", default=[], metavar="'NAME: VALUE'", help="a header of the requests")
+    add("--interval", type=_seconds, default=2.0, metavar="SECONDS", help="the time between two frames (2)")
+    add("--count", type=_whole, metavar="N", help="print N frames as plain text, and exit")
+    add("--plain", action="store_true", help="print plain text, even in a terminal")
+    add("--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="the time limit for an answer (10)")
+    add("--header", type=_header, action="append", default=[], metavar="'NAME: VALUE'", help="a header to send")
     return parser
 
 

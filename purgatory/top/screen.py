@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def clock_time(at: float, now: float) -> str:
-    """Return a time of ``time.time()`` in the zone of this machine, with its date if it is not that of ``now``."""
+    """Return a time from ``time.time()`` in this machine's time zone, with the date unless ``now`` has the same one."""
     local, today = datetime.fromtimestamp(at).astimezone(), datetime.fromtimestamp(now).astimezone().date()
     return local.strftime("%H:%M:%S %Z" if local.date() == today else "%Y-%m-%d %H:%M:%S %Z")
 
@@ -209,7 +209,7 @@ def _kinds(room: dict[str, Any]) -> list[Line]:
         numbers = [f"{kind[name]:,}" for name in ("parked", "endless", "unawaited")]
         table.append((kind["kind"], *numbers, duration(kind["oldest"])))
     survey = room["survey"]
-    partly = f"so far, {survey['visited']:,} of {room['parked']:,} operations are visited"
+    partly = f"so far, {survey['visited']:,} of {room['parked']:,} operations have been visited"
     return [
         Line(""),
         *_table(table, [""] * len(kinds), left=1),
@@ -257,7 +257,7 @@ def _checks(room: dict[str, Any], rows: int) -> list[Line]:
     if checks is None:
         return []
     many = "" if checks["complete"] else "at least "
-    of_watched = f"{checks['watched']:,} of them of a key on which an operation waited"
+    of_watched = f"{checks['watched']:,} of them of keys on which operations waited"
     lines = [
         Line(""),
         Line(f"CHECKS in {duration(checks['seconds'])}: {many}{checks['total']:,}, {of_watched}", "title"),

@@ -50,7 +50,7 @@ async def test_a_shared_timer_has_its_own_settings(clock: VirtualClock) -> None:
     timer = SystemTimer(clock=clock)
     settings: tuple[dict[str, Any], ...] = ({"clock": clock}, {"tick_ms": 2}, {"wheel_size": 10})
     for setting in settings:
-        with pytest.raises(ValueError, match="timer must not be combined with clock, tick_ms or wheel_size"):
+        with pytest.raises(ValueError, match="timer must not be combined with clock, tick_ms, or wheel_size"):
             Purgatory("x", timer=timer, **setting)
 
 

@@ -74,7 +74,7 @@ async def test_a_threshold(purgatory: Purgatory[Op], clock: VirtualClock) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"key": "a"}, r"wait_until\(\) takes a timeout or a deadline, got neither: timeout=None waits for ever"),
+        ({"key": "a"}, r"wait_until\(\) takes a timeout or a deadline, got neither: timeout=None waits forever"),
         (
             {"key": "a", "timeout": 1, "deadline": 5},
             r"wait_until\(\) takes a timeout or a deadline, got both: timeout=1 and deadline=5",

@@ -527,7 +527,7 @@ async def test_a_coroutine_is_refused(purgatory: Purgatory[Any]) -> None:
         pass
 
     coroutine = work()
-    with pytest.raises(TypeError, match="make a task of a coroutine"):
+    with pytest.raises(TypeError, match="wrap a coroutine in a task"):
         purgatory.when_all([coroutine], 1)  # type: ignore[arg-type]
     coroutine.close()
 

@@ -807,7 +807,7 @@ async def test_bad_arguments_are_refused() -> None:
     for bad in (3, {}, object()):
         with pytest.raises(TypeError, match="connection must be a Starlette Request or WebSocket"):
             Wait(room, bad)
-    with pytest.raises(TypeError, match="connection must be an ASGI scope where receive is given, got 3"):
+    with pytest.raises(TypeError, match="connection must be an ASGI scope when receive is given, got 3"):
         Wait(room, 3, receive)
     with pytest.raises(ValueError, match="scope must be of type 'http' or 'websocket', got 'lifespan'"):
         Wait(room, {"type": "lifespan"}, receive)

@@ -42,7 +42,7 @@ async def test_a_client_above_its_limit_is_refused(purgatory: Purgatory[Any], cl
     await clock.settle()
     refused = come(app, "10.0.0.1")
     await refused.task
-    assert (refused.status, refused.json) == (429, {"detail": "too many requests of this client are waiting"})
+    assert (refused.status, refused.json) == (429, {"detail": "too many requests from this client are waiting"})
     assert "retry-after" in refused.headers
     calls += [come(app, "10.0.0.2"), *(come(app, None) for _ in range(3))]
     await clock.settle()

@@ -224,7 +224,7 @@ async def test_a_bad_grace_changes_nothing(clock: VirtualClock, grace: float) ->
         (lambda room: room.try_complete_else_watch(len, ["a"]), r"got <.*len>; for a function use wait_until\(\)"),
         (lambda room: Op(timedelta(seconds=5)), r"timeout must be .*, got .*timedelta.*: pass its total_seconds\(\)"),
         (lambda room: Op(None).extend_to(datetime.now(UTC)), r"deadline must be .*: pass timer.time\(\) plus the sec"),
-        (lambda room: room.try_complete_else_watch(_ended(), ["a"]), "which has ended: make one for each wait"),
+        (lambda room: room.try_complete_else_watch(_ended(), ["a"]), "which has ended: make a new one for each wait"),
     ],
 )
 async def test_errors_name_the_call_to_use(

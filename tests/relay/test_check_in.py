@@ -381,7 +381,7 @@ async def test_a_database_that_is_not_postgres(postgres: PostgresServer, tmp_pat
     relaying = Relay(room, PostgresTransport(postgres.url))
     async with room, relaying as relay, AsyncSession(engine) as session, engine.connect() as core:
         for connection in (session, core):
-            with pytest.raises(TypeError, match="must be one to Postgres, got one to sqlite"):
+            with pytest.raises(TypeError, match="must be a connection to Postgres, got one to sqlite"):
                 await relay.check_in(connection, ["a"])
     await engine.dispose()
 

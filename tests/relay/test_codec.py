@@ -103,7 +103,7 @@ def test_tuples_travel() -> None:
 def test_other_keys_are_refused(key: object) -> None:
     """Only str, int and tuples of these are allowed; True, which is an int in Python, is refused as well."""
     assert not is_key(key)
-    with pytest.raises(TypeError, match=r"a key to relay must be a str, an int or a tuple of them, .* got "):
+    with pytest.raises(TypeError, match=r"a key to relay must be a str, an int, or a tuple of them, .* got "):
         validate_key(key)
 
 

@@ -692,7 +692,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="URL"):
         RedisTransport("http://host")
     for subject in ("", "orders.*", "orders.>", "a b"):
-        with pytest.raises(ValueError, match="subject must not be empty and have no wildcards or blanks, got "):
+        with pytest.raises(ValueError, match="subject must not be empty and must have no wildcards or blanks, got "):
             NatsTransport("nats://h", subject=subject)
 
 
@@ -707,7 +707,7 @@ def test_nats_refuses_a_subject_or_an_option_that_cannot_work() -> None:
     for option in ("max_reconnect_attempts", "allow_reconnect", "error_cb", "closed_cb", "no_echo", "servers"):
         with pytest.raises(TypeError) as refused:
             NatsTransport("nats://h", **{option: None})
-        assert str(refused.value) == f"options must be other than those that the transport sets itself, got {option!r}"
+        assert str(refused.value) == f"options must not include those that the transport sets itself, got {option!r}"
     NatsTransport("nats://h", subject="a.b", user="u", name="n")
 
 

@@ -494,7 +494,7 @@ def test_checking_in_a_signal_handler() -> None:
 
 def test_bad_arguments() -> None:
     """The error states the expected and the passed value, and nothing is sent."""
-    with pytest.raises(TypeError, match="transport must have listen, publish, aclose and max_payload, got 3"):
+    with pytest.raises(TypeError, match="transport must have listen, publish, aclose, and max_payload, got 3"):
         Notifier(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="timeout must be a number of seconds above 0, got 0"):
         Notifier(MemoryTransport(), timeout=0)

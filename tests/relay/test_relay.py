@@ -244,7 +244,7 @@ async def test_a_key_that_cannot_travel_is_refused_at_once(clock: VirtualClock, 
         await clock.settle()
         heard = record(transport)
         before = worker.relay.statistics()
-        with pytest.raises(TypeError, match="a key to relay must be a str, an int or a tuple of them"):
+        with pytest.raises(TypeError, match="a key to relay must be a str, an int, or a tuple of them"):
             worker.relay.check(key)
         with pytest.raises(TypeError, match="a key to relay must be"):
             await worker.relay.check_in(None, ["good", key])
@@ -440,7 +440,7 @@ async def test_bad_arguments(clock: VirtualClock) -> None:
     good = MemoryTransport()
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (TypeError, "room must be a Purgatory, got 3", {"room": 3}),
-        (TypeError, "transport must have listen, publish, aclose and max_payload, got 3", {"transport": 3}),
+        (TypeError, "transport must have listen, publish, aclose, and max_payload, got 3", {"transport": 3}),
         (TypeError, "refresh must be an async function or None, got 3", {"refresh": 3}),
         (ValueError, "max_keys must be an int of at least 1, got 0", {"max_keys": 0}),
         (ValueError, "max_keys must be an int of at least 1, got True", {"max_keys": True}),

@@ -671,7 +671,7 @@ def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch, director
     with pytest.raises(RuntimeError) as refused:
         UnixTransport(directory)
     assert "\n" not in str(refused.value)
-    assert "use PostgresTransport, RedisTransport or NatsTransport" in str(refused.value)
+    assert "use PostgresTransport, RedisTransport, or NatsTransport" in str(refused.value)
 
 
 def test_what_it_is(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ async def test_one_task_moves_the_time(clock: VirtualClock) -> None:
     task = asyncio.create_task(also())
     await clock.advance(1)
     await task
-    assert refused == ["the clock is being advanced already: one task moves the time"]
+    assert refused == ["the clock is already being advanced: only one task may move the time"]
 
 
 async def test_a_task_that_never_rests_is_told(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:

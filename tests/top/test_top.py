@@ -134,7 +134,7 @@ def test_an_error_and_the_next_deadline_are_on_the_first_screen(
     )
     assert lines.index("LAST FAILURES") < lines.index("KEYS of orders by waiting operations")
     (title,) = [line for line in lines if line.startswith("CHECKS in")]
-    assert title.endswith(": 3, 2 of them of a key on which an operation waited")
+    assert title.endswith(": 3, 2 of them of keys on which operations waited")
     assert ["order_7", "1"] in [line.split()[:2] for line in lines]
     assert ["hot", "120", "1"] in [[*line.split()[:2], line.split()[-1]] for line in lines if line.startswith("hot ")]
 

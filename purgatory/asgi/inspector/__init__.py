@@ -63,7 +63,7 @@ def inspector(
     ``GET /`` returns a live page, and ``GET /state.json`` returns the same data as JSON, which ``purgatory top`` shows
     in a terminal.
 
-    **The application has no authentication of its own.**  Everyone who can open the page sees the keys, kinds, errors,
+    **The application has no authentication of its own.**  Anyone who can open the page sees the keys, kinds, errors,
     and figures of all operations.  Mount it on a port that only operators can reach, or behind the application's
     authentication.  It is read-only unless ``authorize`` is given; in that case, the page offers to withdraw or fail
     the operations on one key, and the application calls ``authorize(action)`` with an :class:`InspectorAction` for each

@@ -201,7 +201,7 @@ class InspectorApp:
             # Other sites may link to the page but must not load the page or its data.
             links = _headers(scope, b"sec-fetch-mode") == ["navigate"] and _path(scope) in ("", "/")
             if site not in ("same-origin", "none") and not links:
-                raise _Error(403, "the request comes from a page of another origin")
+                raise _Error(403, "the request comes from a page from another origin")
 
     # Reading
 
@@ -222,7 +222,7 @@ class InspectorApp:
         requests are waiting.
         """
         if desk.waiting >= _MOST_WAITING:
-            raise _Error(503, "too many requests wait for the inspector", (b"retry-after", b"1"))
+            raise _Error(503, "too many requests are waiting for the inspector", (b"retry-after", b"1"))
         desk.waiting += 1
         try:
             async with desk.turn:
@@ -355,7 +355,7 @@ class InspectorApp:
 
     async def _act(self, verb: str, scope: Scope, receive: Receive) -> bytes:
         if self._authorize is None:
-            raise _Error(403, "the inspector was made without authorize, so it changes nothing")
+            raise _Error(403, "the inspector was created without authorize, so it changes nothing")
         content_types = _headers(scope, b"content-type")
         # A form on another site can send other content types without a preflight request.
         if len(content_types) != 1 or content_types[0].partition(";")[0].strip().lower() != "application/json":
@@ -451,7 +451,7 @@ def _query(scope: Scope) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         if name not in ("room", "key", "id", "kind", "rows"):
-            raise _Error(400, "a parameter must be room, key, id, kind or rows")
+            raise _Error(400, "a parameter must be room, key, id, kind, or rows")
         if name in found:
             raise _Error(400, f"{name} must be given once")
         found[name] = value
@@ -493,7 +493,7 @@ def _order(body: bytes) -> dict[str, Any]:
         raise _Error(400, "the body must have either id or key")
     for name in order:
         if name not in ("room", "reason", "id", "key"):
-            raise _Error(400, "a field must be room, reason, id or key")
+            raise _Error(400, "a field must be room, reason, id, or key")
         kinds: tuple[type, ...] = (str, int) if name == "key" else (str,)
         if type(order[name]) not in kinds:
             raise _Error(400, f"{name} must be a {' or an '.join([kind.__name__ for kind in kinds])}")

@@ -159,14 +159,14 @@ class Collector:
         if identity is not None:
             found = self._ids.find(identity)
             if found is None or found[0] != room:
-                raise UnknownKeyError("the id of the key was not shown lately")
+                raise UnknownKeyError("the id of the key was not shown recently")
             return found[1]
         if not self._views[room].room.is_watched(key):
             raise UnknownKeyError("no operation waits on the key")
         return key
 
     def validate_key(self, key: Any) -> None:
-        """Raise UnknownKeyError for the key of a lock, because only the holder of the lock may hand it over."""
+        """Raise UnknownKeyError for the key of a lock, because only the holder may hand over the lock."""
         if isinstance(key, PrivateKey):
             raise UnknownKeyError("the key belongs to a lock or a quorum, whose waiters cannot be ended")
 
@@ -243,7 +243,7 @@ class Collector:
             async with asyncio.timeout(_PATIENCE):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
-            done = "nothing was done" if permit.cancel() else "what was asked may be done in part"
+            done = "nothing was done" if permit.cancel() else "the request may have been carried out in part"
             raise NoAnswerError(
                 f"the thread of the purgatory has not answered within {_PATIENCE:g} s, and {done}"
             ) from None

@@ -81,7 +81,7 @@ def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
         )
     if minute["refused"]:
         yield _finding(
-            "critical", name, f"{_count(minute['refused'], 'operation')} refused {over}: a limit is reached."
+            "critical", name, f"{_count(minute['refused'], 'operation')} refused {over}: a limit was reached."
         )
     if room["parked"] and not minute["waited"] and minute["seconds"] >= _LONG and oldest >= _LONG:
         yield _finding(
@@ -132,7 +132,7 @@ def _of_checks(checks: dict[str, Any] | None) -> str:
         return "is a check of their keys missing?"
     if not checks["watched"]:
         other = checks["unwatched"][0]["key"]
-        return f"each check {over} was of a key on which none of them waits, such as {other}."
+        return f"each check {over} was for a key on which none of them waits, such as {other}."
     checked = ("" if checks["complete"] else "at least ") + _count(checks["watched"], "check")
     return f"{checked} {over} met waiting operations and completed none: do the conditions hold?"
 

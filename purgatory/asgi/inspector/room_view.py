@@ -323,7 +323,7 @@ class RoomView:
     async def rows_of_key(
         self, key: Hashable, slices: Slices, most_rows: int
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """If any operations wait on the key, return it with those operations, in the order of arrival."""
+        """If any operations wait on the key, return the key and these operations, in the order of arrival."""
         watchers = self._count(key)
         keys = [{**self._watched_key(key), "watchers": watchers}] if watchers else []
         return keys, await self.rows(self._rows_of_key(key, most_rows), slices)
@@ -434,7 +434,7 @@ def _keys(core: PurgatoryCore) -> Iterator[Hashable]:
 
 
 def _by_text(found: tuple[str, Hashable]) -> list[str | int]:
-    """Return the parts of a key's text, with numbers as such: ``order-155`` comes before ``order-1500``."""
+    """Return the parts of a key's text, with numbers as ints: ``order-155`` comes before ``order-1500``."""
     return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", found[0]))]
 
 

@@ -172,7 +172,7 @@ ENDINGS: Final = (
 
 def not_new(operation: Operation) -> ValueError:
     """Return the error for an operation that is already parked or has ended."""
-    problem = "is parked already" if operation._state == PENDING else "has ended: make one for each wait"
+    problem = "is parked already" if operation._state == PENDING else "has ended: make a new one for each wait"
     return ValueError(f"operation must be new, got {safe_repr(operation)}, which {problem}")
 
 
@@ -225,7 +225,8 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
         return False
     core = operation._core
     calls_back = state != CANCELLED and state != FAILED
-    # 2. All that may fail: the stack, the cancelled task, and the clock.  If any of these fails, nothing has changed.
+    # 2. Everything that may fail: the stack, the cancelled task, and the clock.  If any of these fails, nothing has
+    # changed.
     now_ms: i64 = 0
     parked = False
     if core is not None:
@@ -287,7 +288,7 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
 def _leave(operation: Operation, core: PurgatoryCore, now_ms: i64) -> None:
     """Remove a parked operation from the timer and its keys, and update the gauges; its outcome has been decided.
 
-    User code that a key runs here finds an operation that has ended.  This function never raises: if a key
+    If a key runs user code here, that code finds that the operation has ended.  This function never raises: if a key
     raises, the error is kept for later, because the callback and the answers must follow in any case.  The observers'
     event needs the keys and the time, so both are recorded before they are lost.
     """

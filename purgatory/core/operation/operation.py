@@ -77,7 +77,7 @@ class Operation(TimerTask):
     _core: PurgatoryCore | None
     _watch: Watch | None  # the last key's watch, whose siblings lead to the first, or the shard's lone watch
     _lone_key: Hashable  # its only key, if the operation is itself the entry of that key; otherwise None
-    _value: Any  # the result, the Failure of a failed one, or the reason of a cancelled one
+    _value: Any  # the result, the Failure if it failed, or the reason if it was cancelled
     _park_future: Any  # the future of the task in park()
     _awaiters: list[Any] | None  # the futures of all other awaiters
     _parked_ms: i64
@@ -119,10 +119,10 @@ class Operation(TimerTask):
         If the client disconnected in that turn, :meth:`purgatory.asgi.Wait.park` also calls the method, before
         ``Wait.park`` raises :class:`purgatory.asgi.ClientDisconnected`.
 
-        The method is not called for an operation that ends CANCELLED or FAILED, or that was submitted with
-        :meth:`Purgatory.try_complete_else_watch`; in the latter case, the result stays in the operation.  For an
-        operation that completes at once, the method is called only if ``park()`` nevertheless raises, for example
-        because an observer was interrupted.  It is called even if other tasks await the operation and receive the
+        The method is not called for an operation that ends CANCELLED or FAILED.  Nor is it called for an operation that
+        was submitted with :meth:`Purgatory.try_complete_else_watch`, which keeps its result.  For an operation that
+        completes at once, the method is called only if ``park()`` nevertheless raises, for example because an observer
+        was interrupted.  It is called even if other tasks await the operation and receive the
         result: such a result has several owners.
         """
 
@@ -224,7 +224,7 @@ class Operation(TimerTask):
     def _delivered(self) -> None:
         """Called when the task or the caller has the exception.
 
-        An operation that no other code can reach then drops the exception.
+        If no other code can reach the operation, it then drops the exception.
         """
 
     # Its state
@@ -331,7 +331,7 @@ def _begin(operation: Operation, timeout: Any) -> None:
     if begun and operation._core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
     if timeout is _OMITTED:
-        raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits for ever")
+        raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits forever")
     set_up(operation, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
     operation._state = PENDING
     operation._core = None
@@ -357,8 +357,8 @@ def _validate_thread(operation: Operation) -> None:
 def _validate_off_timer(operation: Operation) -> None:
     """Raise ValueError if the operation, which is not parked, is on a timer as a task.
 
-    It does not refer to the timer, so its deadline cannot be moved; changing only the number would put the operation
-    into a bucket that does not exist.
+    Such an operation does not refer to the timer, so its deadline cannot be moved; changing only the number would put
+    the operation into a bucket that does not exist.
     """
     if operation._list is not None:
         raise ValueError(

@@ -78,7 +78,7 @@ def given_kind(operation: Operation) -> str | None:
 
 @final
 class WaitUntil(LibraryWait):
-    """The operation of ``wait_until``.  Its result is whether the predicate was true in time."""
+    """The operation of ``wait_until``.  Its result states whether the predicate became true in time."""
 
     __slots__ = ("_predicate",)
 
@@ -152,8 +152,8 @@ for _wait, _name in ((WaitUntil, "wait_until"), (WaitValue, "wait_value")):
 def until_wait(timer: BaseTimer, predicate: Any, timeout: Any, deadline: Any, kind: Any) -> Any:
     """Return the operation of ``wait_until``.  Its delay is 0 if there is no time to wait; see :func:`times_of`.
 
-    Raises TypeError if the predicate is not a plain callable, if the kind is not a str, or if not exactly one of
-    ``timeout`` and ``deadline`` is given.  The return type is Any because ``park()`` takes the generic class, which is
+    Raises TypeError if the predicate is not a plain callable, if the kind is not a str, or if both or neither of
+    ``timeout`` and ``deadline`` are given.  The return type is Any because ``park()`` takes the generic class, which is
     interpreted.
     """
     _validate_function("predicate", predicate)
@@ -203,7 +203,7 @@ def times_of(method: str, timer: BaseTimer, timeout: Any, deadline: Any) -> tupl
     """
     if deadline is MISSING:
         if timeout is MISSING:
-            raise TypeError(f"{method}() takes a timeout or a deadline, got neither: timeout=None waits for ever")
+            raise TypeError(f"{method}() takes a timeout or a deadline, got neither: timeout=None waits forever")
         return FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"), NOT_QUEUED
     if timeout is not MISSING:
         given = f"timeout={safe_repr(timeout)} and deadline={safe_repr(deadline)}"

@@ -1,8 +1,8 @@
 """Records instead of events, for an observer that stores the end of every operation.
 
 An observer that needs only the fields of an event pays for creating the object, for the call, and for reading the
-fields.  A record buffer is filled by the purgatory itself: for each operation that ends, eight values are appended to
-one flat list, and there is one call when the list has reached a given length.  Nothing in the list keeps an operation
+fields.  The purgatory itself fills a record buffer: for each operation that ends, it appends eight values to one flat
+list, and when the list has reached a given length, it makes one call.  Nothing in the list keeps an operation
 alive.
 """
 

@@ -31,8 +31,8 @@ def is_coroutine(value: Any) -> bool:
 def is_coroutine_function(function: Any) -> bool:
     """Return whether calling the function, method, or partial returns a coroutine or an async generator."""
     kind = type(function)
-    # Most are plain functions, defined with 'lambda' or 'def', or methods and partials of these or of built-ins.  The
-    # general form below costs several times as much as one of these comparisons.
+    # Most callables are plain functions, defined with 'lambda' or 'def', or methods and partials of these or of
+    # built-ins.  The general form below costs several times as much as one of these comparisons.
     if kind is _PARTIAL or kind is _METHOD:
         function = function.func if kind is _PARTIAL else function.__func__
         kind = type(function)
@@ -48,7 +48,7 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 def refuse_coroutine_function(name: str, function: Any) -> None:
-    """Raise TypeError if the function is a coroutine function; ``name`` is what the error calls the function."""
+    """Raise TypeError if the function is a coroutine function; ``name`` is the name of the function in the error."""
     if is_coroutine_function(function):
         raise TypeError(
             f"{name} must be a plain function, got the coroutine function {safe_repr(function)}:"

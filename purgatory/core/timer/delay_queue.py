@@ -51,7 +51,7 @@ class DelayQueue:
         return None
 
     def earliest_ms(self) -> int | None:
-        """Return what :meth:`peek_ms` returns without changing anything, so that any thread may call this method."""
+        """Return the same as :meth:`peek_ms`, but change nothing, so that any thread may call this method."""
         for expiration_ms, _, _, bucket in self._heap[:1]:
             if not bucket.is_empty:
                 return expiration_ms

@@ -4,7 +4,7 @@ A purgatory and its timer are used by a single thread, the event loop's.  A call
 loop runs could change a list over which the loop is iterating.  Such a call would not wake the loop either, so a waiter
 would receive its answer only at the next event.  Every call that changes something is therefore guarded.
 
-The owner provides the function that decides, because the core imports neither threads nor an event loop.  ``is_here``
+The owner provides the function that decides, because the core imports neither threading nor an event loop.  ``is_here``
 is called each time and must be cheap.  Comparing thread numbers would create a new object for each call.  An ``RLock``
 that the loop's thread holds can report whether the calling thread owns it, without creating an object.
 """

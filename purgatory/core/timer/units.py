@@ -1,10 +1,10 @@
 """Seconds outside, whole milliseconds inside: the module that converts between them.
 
-Users pass seconds as floats.  The timer counts integer milliseconds, and every such name ends in ``_ms``.  A duration
-is rounded **up**, so the conversion never makes anything fire early.
+Users pass seconds as floats.  The timer counts integer milliseconds, and every name for a number of milliseconds ends
+in ``_ms``.  A duration is rounded **up**, so the conversion never makes anything fire early.
 
 Three places divide by 1,000 themselves: :mod:`purgatory.events`, which imports no other module of the package, and the
-monotonic clock and the turn budget, where a call would be added to every wake-up of the reaper.
+monotonic clock and the turn budget, where a function call would slow down every wake-up of the reaper.
 """
 
 import math

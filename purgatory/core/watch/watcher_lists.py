@@ -69,7 +69,7 @@ __all__ = ["SHARDS", "WatcherLists", "as_watch"]
 
 _Head = tuple[int, int, Operation, WatchCursor, Iterator[Any]]
 SHARDS: Final = 512
-_AHEAD: Final = 4  # entries of each shard that a search for the oldest operations compares
+_AHEAD: Final = 4  # how many entries of each shard are compared in a search for the oldest operations
 _CHANGED: Final = "the hash or the equality of a key changed while operations were parked on it"
 
 

@@ -238,7 +238,7 @@ async def test_a_key_that_no_check_names_is_told_from_a_wrong_name(clock: Virtua
         assert ((wrong["key"], wrong["checks"]), (other["key"], other["type"])) == (
             ("order_1", 2), ("('order', 1)", "tuple"),
         )  # fmt: skip
-        assert "was of a key on which none of them waits, such as order_1." in found[0]
+        assert "was for a key on which none of them waits, such as order_1." in found[0]
         room.check("order-2")
         seen, found = await looks()
         assert {key["key"]: key["checks"] for key in seen["hot"]["watchers"]} == {
@@ -1093,7 +1093,7 @@ async def test_what_a_busy_thread_has_begun_is_not_called_undone(monkeypatch: py
         finally:
             go_on.set()
         assert made.status == 504
-        assert made.json["detail"].endswith("and what was asked may be done in part")
+        assert made.json["detail"].endswith("and the request may have been carried out in part")
 
 
 @pytest.mark.usefixtures("at_once")

@@ -72,7 +72,7 @@ def test_it_shows_the_checks_the_place_of_an_error_and_the_next_deadline(
     """A check of another key is listed; a failure has its age and place; the oldest operation has its deadline."""
     park(service, 3, "order-7", timeout=900.0)
     page = live(open_context(service.url, **DESKTOP))
-    until(page, "#checks-text", "0 checks, 0 of them of a key on which an operation waited.")
+    until(page, "#checks-text", "0 checks, 0 of them of keys on which operations waited.")
 
     def fail(_: Op) -> None:
         raise LookupError("<i>no total")
@@ -86,7 +86,7 @@ def test_it_shows_the_checks_the_place_of_an_error_and_the_next_deadline(
 
     service.call(act)
     until(page, "#unwatched", "order_7")
-    assert "5 checks, 1 of them of a key on which an operation waited." in page.locator("#checks-text").inner_text()
+    assert "5 checks, 1 of them of keys on which operations waited." in page.locator("#checks-text").inner_text()
     rows = [row.inner_text().split("\t") for row in page.locator("#unwatched tr").all()]
     assert [row[:2] for row in rows] == [["order_7", "2"], ["7int", "1"], [HOSTILE, "1"]]
     failure = page.locator("#failures tr").inner_text()

@@ -314,7 +314,7 @@ function drawKinds(one) {
   const { survey } = one;
   put($("survey"), survey.complete
     ? `Kinds, ages and keys are those of ${duration(survey.ago)} ago; visiting ${plural(survey.visited, "operation")} took ${duration(survey.seconds)}.`
-    : `So far, ${COUNT.format(survey.visited)} of ${plural(one.parked, "operation")} are visited.`);
+    : `So far, ${COUNT.format(survey.visited)} of ${plural(one.parked, "operation")} have been visited.`);
   const names = ["", ...one.kinds.map((kind) => kind.kind)];
   const select = $("kind");
   if (document.activeElement !== select) {
@@ -397,7 +397,7 @@ function drawChecks(one) {
   if (checks === null) return;
   const many = `${checks.complete ? "" : "at least "}${plural(checks.total, "check")}`;
   put($("checks-text"), `In the ${duration(checks.seconds)} since somebody began to look, there were ${many}, ` +
-    `${COUNT.format(checks.watched)} of them of a key on which an operation waited.`);
+    `${COUNT.format(checks.watched)} of them of keys on which operations waited.`);
   $("checks-unwatched").hidden = checks.unwatched.length === 0;
   each($("unwatched"), checks.unwatched, () => element("tr", "", ...Array.from({ length: 3 }, () => element("td"))),
     (row, key) => {
