@@ -18,5 +18,5 @@ async def place(order: str) -> list[str]:
 
 
 def acknowledge(order: str, worker: str) -> bool:
-    """Return False if the worker has already acknowledged the order, or if the order does not wait for it."""
+    """Return False if the worker has already acknowledged the order, or if the order is not waiting."""
     return order in acks and acks[order].arrive(worker)

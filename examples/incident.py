@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument(
         "calm", nargs="?", default="monday", type=Path, help="a directory for the journal of the calm hour"
     )
-    parser.add_argument("incident", nargs="?", default="tuesday", type=Path, help="of the hour with the incident")
+    parser.add_argument("incident", nargs="?", default="tuesday", type=Path, help="a directory for the other journal")
     options = parser.parse_args()
     asyncio.run(record(options.calm, CALM, incident=False))
     asyncio.run(record(options.incident, INCIDENT, incident=True))

@@ -4,7 +4,7 @@ The wheel is a ring of slots, and its hand moves one slot per tick.  A task that
 waits in its slot with a count of *rounds*, the number of remaining revolutions.  This is scheme 6 of Varghese and
 Lauck (1987); Netty and many message brokers use it.
 
-Adding and cancelling a task take O(1) time.  The wheel has two costs: the hand must move at every tick even if no task
+Adding or cancelling a task takes O(1) time.  The wheel has two costs: the hand must move at every tick even if no task
 is due, and at every tick it visits tasks that are due in later rounds.  In a ring of 20 slots of 1 ms, it visits a task
 180,000 times if the task's delay is one hour.  The hierarchy of wheels, ``purgatory.TimingWheel``, moves the task once
 per level.  Run this file to compare the counts.
@@ -141,7 +141,8 @@ def compare(tasks: int, longest_ms: int, seed: int) -> list[tuple[str, int, int,
 def main() -> None:
     """Print the comparison for several ranges of delays."""
     parser = argparse.ArgumentParser(
-        prog="python -m examples.simple_wheel", description="Compare a ring with rounds with the hierarchy of wheels."
+        prog="python -m examples.simple_wheel",
+        description="Compare a ring that counts rounds with the hierarchy of wheels.",
     )
     parser.add_argument("--tasks", type=int, default=1_000, help="number of tasks (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random delays (default: %(default)s)")

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--host", default=_DEFAULTS.host, help="address to listen on")
     add("--port", type=int, default=_DEFAULTS.port, help="port to listen on; 0 selects a free port")
-    add("--advertised-host", default=None, help="host name that clients connect to; by default the value of --host")
+    add("--advertised-host", default=None, help="host name that clients connect to; by default, the value of --host")
     add("--no-uvloop", action="store_true", help="run on asyncio's event loop instead of uvloop")
     add("--stats", action="store_true", help="print the statistics of the purgatories every second")
     add("--web", action="store_true", help="serve a live page of the purgatories and their operations")

@@ -107,8 +107,8 @@ class GroupCoordinator:
         return await _answered(future, self.start_join(request, _answer_to(future)))
 
     def start_join(self, request: JoinRequest, answer: Answer[JoinResult]) -> Parked[JoinResult] | None:
-        """Join the group; call ``answer`` once, now or later.  Return the parked request, or None if it is already
-        answered.
+        """Join the group; call ``answer`` once, now or later.  Return the parked request, or None if it has already
+        been answered.
         """
         outcome: JoinResult | Parked[JoinResult]
         if not 0 < len(request.group_id) <= self.config.max_id_length:
@@ -130,7 +130,7 @@ class GroupCoordinator:
         return await _answered(future, self.start_sync(request, _answer_to(future)))
 
     def start_sync(self, request: SyncRequest, answer: Answer[SyncResult]) -> Parked[SyncResult] | None:
-        """Sync a member; call ``answer`` once, now or later.  Return the parked request, or None if it is already
+        """Sync a member; call ``answer`` once, now or later.  Return the parked request, or None if it has already been
         answered.
         """
         found = self._find(request.group_id, request.member_id, request.instance_id, request.generation)

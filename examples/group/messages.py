@@ -35,7 +35,7 @@ class GroupConfig:
     ``max_session_timeout``      ``group.max.session.timeout.ms``
     ``new_member_timeout``       time that a new member may be parked before it must retry
     ``max_size``                 ``group.max.size``: members of a group; None: no limit
-    ``max_groups``               groups in all states; those without members and offsets are removed to make room
+    ``max_groups``               groups in all states; those without members or offsets are removed to make room
     ``max_members``              members and pending member ids of all groups together
     ``max_id_length``            characters of a group id
     ``max_member_bytes``         size of the protocols and their metadata for one member

@@ -1,6 +1,6 @@
 """A relay whose user may subscribe to the channel but not publish: checks in other workers never arrive.
 
-Each worker believes that its own check has reached the others.  A refused publish ends the relay's connection, so the
+Each worker assumes that its own check has reached the others.  A refused publish ends the relay's connection, so the
 relay repeatedly connects and loses the connection.  The engine is a real Redis server if one is installed; otherwise,
 it is in memory.
 """

@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.join_group",
-        description="Simulate consumer groups that join, rebalance, crash and return. The requests to their group"
+        description="Simulate consumer groups that join, rebalance, crash, and return. The requests to their group"
         " coordinator wait in purgatories. Durations are seconds, or have a unit: 500ms, 10m, 2h.",
         epilog="Runs with the same settings and seed end with the same fingerprint.",
     )
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 def _duration(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"duration must be seconds or like 500ms, 10m, 2h, got {text!r}")
+        raise argparse.ArgumentTypeError(f"duration must be a number, or like 500ms, 10m, or 2h, got {text!r}")
     return float(match[1]) * _UNITS[match[2]]
 
 

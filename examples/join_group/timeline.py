@@ -59,7 +59,7 @@ def write_picture(path: Path, simulation: Simulation) -> None:
     height = _TOP + sum(_STRIP + _ROW * len(track.rows) + _GAP for track in record.tracks.values()) + _BOTTOM
     shown, total = len(record.tracks), len(simulation.plans)
     title = f"{shown} of {total} groups" if shown < total else f"{total} group{'s' if total > 1 else ''}"
-    canvas = new_canvas(path, _WIDTH, height, f"{title}: waiting, active and removed members")
+    canvas = new_canvas(path, _WIDTH, height, f"{title}: waiting, active, and removed members")
     draw(canvas, height, title, simulation)
     canvas.save(path)
 

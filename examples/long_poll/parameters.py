@@ -48,7 +48,7 @@ class Limits:
 def check_topic_name(name: str) -> str:
     """Return the name if it is valid in Kafka.  Otherwise, raise BadParameter."""
     if not _NAME.fullmatch(name):
-        raise BadParameter(f"topic must be 1 to 249 of A-Z, a-z, 0-9, '.', '_' and '-', got {name[:260]!r}")
+        raise BadParameter(f"topic must be 1 to 249 of A-Z, a-z, 0-9, '.', '_', and '-', got {name[:260]!r}")
     return name
 
 

@@ -4,7 +4,7 @@
 ``report``             the tables of a journal, their plots, and one HTML page
 ``compare``            two journals side by side: what got better, and what got worse
 ``replay``             recorded operations on the real timer, with other settings
-``stream``             the same decisions as a stream: rows of parks and signals in, outcomes out
+``stream``             the same decisions in a stream: from rows of parks and signals to outcomes
 ``journal_reader``     a journal as a DataFrame; every file is checked first
 ``selection``          selects operations by time, purgatory, and kind
 ``selected_rows``      applies a selection to DataFrames, Arrow batches, and row groups

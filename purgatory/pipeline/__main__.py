@@ -35,8 +35,8 @@ _NEEDED = ("pyspark", "pandas", "numpy", "pyarrow", "matplotlib", "jinja2", "ric
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m purgatory.pipeline") -> int:
     """Run a command and return the exit status.
 
-    1: the command failed, and the reason is on standard error.  130: it was interrupted.  141: the reader of its output
-    is gone.  143: SIGTERM ended it.
+    1: the command failed, and the reason is on standard error.  130: it was interrupted.  141: the process that reads
+    its output has exited.  143: SIGTERM ended it.
 
     ``prog``: the name of the program in its messages.
     """
@@ -86,7 +86,7 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived.  This is a KeyboardInterrupt because Py4J closes its connection to Java only for that."""
+    """SIGTERM has arrived.  Py4J closes its connection to Java only for a KeyboardInterrupt, so this is one."""
 
 
 class _Signals:
@@ -124,9 +124,7 @@ class _Signals:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog, description="Reports over journals, and streams of operations, on Spark."
-    )
+    parser = argparse.ArgumentParser(prog=prog, description="Reports on journals, and streams of operations, on Spark.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     of_journals = (add_report, add_compare, add_replay, add_estimate, add_compact, add_load, add_synthesize)
     for add in (*of_journals, add_stream, add_backfill):

@@ -82,7 +82,8 @@ class OpenJournal:
     def dataframe(self) -> DataFrame:
         """The rows, as a DataFrame.
 
-        Spark lists the files at the first access, so a pass whose tasks read the files themselves does not wait for it.
+        Spark lists the files at the first access, so a pass whose tasks read the files themselves does not wait for
+        that listing.
         """
         if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
@@ -144,7 +145,7 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
     rows = sum(result for result in results if isinstance(result, int))
     if not rows:
         raise JournalError(f"the journal {path} is empty: {_reason_for_no_rows(len(files), len(unreadable))}")
-    # Spark does not know which files a merged file replaces.
+    # Spark does not detect which files a merged file replaces.
     as_it_is = directory.is_dir() and not merge_notes(directory)
     return CheckedFiles(str(directory) if as_it_is else None, readable, rows, unreadable)
 

@@ -1,6 +1,6 @@
 """Load a journal into a table that is partitioned by date: Parquet files, or Delta Lake.
 
-The rows for a date replace those that the table has for that date.  A load can therefore be repeated after a failure,
+The rows for a date replace the table's rows for that date.  A load can therefore be repeated after a failure,
 or because a date was not over yet.  It does not matter whether the files of the journal were merged in the meantime.
 Other dates in the table stay as they are.
 """
@@ -132,7 +132,7 @@ def check_whole_days(selection: Selection) -> None:
                 f"{name} must be a date, because each date of the table is replaced as a whole, got {ms} ms"
             )
     for column, names in selection.names:
-        raise ValueError(f"a load has all operations of a date, got {column} {names[0]!r}")
+        raise ValueError(f"a load must include all operations of a date, got {column} {names[0]!r}")
 
 
 def _with_date(rows: DataFrame, selection: Selection) -> DataFrame:

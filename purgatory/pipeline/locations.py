@@ -34,8 +34,8 @@ def is_uri(location: Location) -> bool:
 def local_path(location: Location) -> Path | None:
     """Return the path on this machine, or None for a URI in a store.
 
-    A relative path that begins like a URI, such as ``a:b``, is made absolute, because pyarrow and Hadoop would take it
-    for a URI.  Raises ValueError for a ``file:`` URI that names a host.
+    A relative path that begins like a URI, such as ``a:b``, is made absolute, because pyarrow and Hadoop would mistake
+    it for a URI.  Raises ValueError for a ``file:`` URI that names a host.
     """
     scheme = None if isinstance(location, Path) else _URI.match(location)
     if isinstance(location, Path) or scheme is None:

@@ -1,4 +1,4 @@
-"""The parameters of a generated journal, apart from the generator so that help texts can show them without numpy."""
+"""The parameters of a generated journal, in a separate module so that help texts can show them without numpy."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -111,7 +111,7 @@ def parse_time(text: str, name: str) -> int:
 
 def _not_a_time(text: str, name: str) -> ValueError:
     return ValueError(
-        f"{name} must be a time such as 2026-11-22, 2026-11-22T10:30 or 2026-11-22T10:30:00+01:00,"
+        f"{name} must be a time such as 2026-11-22, 2026-11-22T10:30, or 2026-11-22T10:30:00+01:00,"
         f" or epoch milliseconds with at least {_LEAST_DIGITS} digits, got {text!r}"
     )
 

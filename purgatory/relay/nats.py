@@ -258,7 +258,7 @@ def _validate_files(options: Mapping[str, Any]) -> None:
 
     nats-py would fail to open such a file, and the system's error repeats the name.
     """
-    for name, instead in (("nkeys_seed", "for a seed, nkeys_seed_str"), ("user_credentials", "for text, RawCredentials")):
+    for name, instead in (("nkeys_seed", "a seed is nkeys_seed_str"), ("user_credentials", "text is RawCredentials")):
         given = options.get(name)
         for value in given if isinstance(given, tuple) else (given,):
             path = os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else ""

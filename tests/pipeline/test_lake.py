@@ -126,7 +126,7 @@ def test_a_load_of_part_of_a_date_is_refused(spark: Any, journal: pathlib.Path, 
     for selection in (Selection.parse(since="2026-11-22T12:00"), Selection.parse(until="2026-11-22T00:01")):
         with pytest.raises(ValueError, match="must be a date, because each date of the table is replaced as a whole"):
             load_journal(spark, str(journal), tmp_path / "lake", selection=selection)
-    with pytest.raises(ValueError, match="a load has all operations of a date, got purgatory 'fetch'"):
+    with pytest.raises(ValueError, match="a load must include all operations of a date, got purgatory 'fetch'"):
         load_journal(spark, str(journal), tmp_path / "lake", selection=Selection.parse(purgatories=["fetch"]))
     with pytest.raises(ValueError, match="format must be one of parquet, delta, got 'csv'"):
         load_journal(spark, str(journal), tmp_path / "lake", file_format="csv")

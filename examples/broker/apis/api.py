@@ -20,9 +20,9 @@ class CloseConnection(Exception):
 class Call:
     """The context of one request: the broker, the client, and the API version.
 
-    ``advertised``: the pair (key, highest version) for each API.  ``hold``: call it before a request is parked, with
-    the number of bytes that the request takes while it waits.  The connection counts these bytes, and raises
-    :class:`CloseConnection` if a limit is exceeded.
+    ``advertised``: the pair (key, highest version) for each API.  ``hold``: a function to call before a request is
+    parked, with the number of bytes that the request takes while it waits.  The connection counts these bytes, and
+    raises :class:`CloseConnection` if a limit is exceeded.
     """
 
     broker: Broker

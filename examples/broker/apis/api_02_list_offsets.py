@@ -5,7 +5,7 @@ first record below the high watermark that is not older than the timestamp.  The
 batches; otherwise, it is the first offset of the batch.  One request reads at most ``timestamp_search_records``
 records; after that, uncompressed batches are treated like compressed ones.
 
-A partition that a request lists more than once gets INVALID_REQUEST once, as in Kafka.
+If a request lists a partition more than once, the partition gets INVALID_REQUEST once, as in Kafka.
 
 Not supported: the other special timestamps (UNSUPPORTED_VERSION), more than one offset in version 0, and isolation
 levels (without transactions, both return the same offsets).

@@ -1,8 +1,8 @@
 """OffsetFetch (9), versions 0-3.
 
 A partition without a committed offset gets offset -1 and no error.  A request without topics (null, from version 2)
-returns all committed offsets of the group.  A partition that a request lists more than once is returned once; Kafka
-returns it each time.
+returns all committed offsets of the group.  If a request lists a partition more than once, the broker returns it once;
+Kafka returns it each time.
 
 Not supported: leader epochs and stable offsets (added in versions 5 and 7).
 """

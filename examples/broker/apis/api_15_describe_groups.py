@@ -1,8 +1,8 @@
 """DescribeGroups (15), versions 0-3.
 
-A missing group gets the state Dead and no error, as in Kafka.  A group that a request lists more than once is described
-once; Kafka describes it each time.  When the descriptions together exceed ``max_fetch_bytes``, the remaining groups get
-POLICY_VIOLATION.
+A missing group gets the state Dead and no error, as in Kafka.  If a request lists a group more than once, the broker
+describes it once; Kafka describes it each time.  When the descriptions together exceed ``max_fetch_bytes``, the
+remaining groups get POLICY_VIOLATION.
 
 Not supported: authorized operations (there is no authorization).
 """

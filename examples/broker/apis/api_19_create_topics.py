@@ -1,8 +1,8 @@
 """CreateTopics (19), versions 0-3.
 
 The broker creates the topics at once.  The replication factor cannot exceed the number of simulated followers plus the
-leader.  A topic
-that a request lists more than once is not created, and is returned once with INVALID_REQUEST, as in Kafka.
+leader.  If a request lists a topic more than once, the topic is not created and is returned once with INVALID_REQUEST,
+as in Kafka.
 
 Not supported: replica assignments (INVALID_REPLICA_ASSIGNMENT) and configurations (ignored, with a warning in the log).
 """

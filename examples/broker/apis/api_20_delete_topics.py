@@ -1,8 +1,8 @@
 """DeleteTopics (20), versions 0-3.
 
 The broker deletes the topics at once.  Requests that wait for a partition of a deleted topic get
-UNKNOWN_TOPIC_OR_PARTITION.  The committed offsets of the topics are deleted too.  A topic that a request lists more
-than once is not deleted, and is returned once with INVALID_REQUEST, as in Kafka.
+UNKNOWN_TOPIC_OR_PARTITION.  The committed offsets of the topics are deleted too.  If a request lists a topic more than
+once, the topic is not deleted and is returned once with INVALID_REQUEST, as in Kafka.
 
 Not supported: topic ids (added in version 6).
 """

@@ -4,7 +4,7 @@ The connection keeps reading while a request is parked, so it detects a disconne
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses
 reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  If no
 request is in progress when the client disconnects, the broker therefore executes the requests that arrived earlier,
-unless they would have to wait.  Requests behind one that is in progress are discarded.
+unless they would have to wait.  Requests behind the one in progress are discarded.
 
 The broker closes a connection, and logs the reason, in these cases:
 

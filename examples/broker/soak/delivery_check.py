@@ -85,7 +85,7 @@ class DeliveryCheck:
             if not self.acknowledged[name]:
                 self.fail(f"{name}: no record was acknowledged")
             if lost := self.logged[name].lacks(self.acknowledged[name]):
-                self.fail(f"{name}: {lost} acknowledged records are missing in the log")
+                self.fail(f"{name}: {lost} acknowledged records are missing from the log")
             if unseen := self.seen[name].lacks(self.logged[name]):
                 self.fail(f"{name}: the group has not seen {unseen} records of the log")
 

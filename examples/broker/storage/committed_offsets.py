@@ -20,7 +20,7 @@ class Offsets:
 
     ``limit``: the maximum number of offsets.  ``max_bytes``, ``max_group_bytes``: the maximum total size of the
     offsets' metadata in memory, for all groups together and for each group.  The limit for each group also keeps the
-    metadata in an OffsetFetch response below twice as many bytes.  Offsets are kept until their topic is deleted.
+    metadata in an OffsetFetch response below twice that size.  Offsets are kept until their topic is deleted.
     """
 
     def __init__(self, limit: int, max_bytes: int = 64 << 20, max_group_bytes: int = 8 << 20) -> None:

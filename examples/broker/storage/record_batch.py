@@ -95,7 +95,7 @@ def parse_batch(data: bytes | None, max_bytes: int, max_timestamp: int = 2**63 -
     if producer != NO_PRODUCER and (producer < 0 or epoch < 0 or sequence < 0):
         raise Rejected(
             Code.INVALID_RECORD,
-            f"producer id, epoch and sequence must not be negative, got {producer}, {epoch}, {sequence}",
+            f"producer id, epoch, and sequence must not be negative, got {producer}, {epoch}, {sequence}",
         )
     codec = attributes & _CODEC_MASK
     if codec > _LAST_CODEC:

@@ -39,7 +39,9 @@ def _run(options: argparse.Namespace, _console: object) -> int:
     master, conf = spark_settings(options)
     remote = remote_url(options)
     if options.until_ms is not None and not 0 <= options.until_ms <= LAST_MS:
-        raise ValueError(f"until-ms must be milliseconds since 1970, before the year 10000, got {options.until_ms}")
+        raise ValueError(
+            f"until-ms must be a time in milliseconds since 1970, before the year 10000, got {options.until_ms}"
+        )
     if remote is None:  # paths on a server cannot be checked here
         check_source(options.source)
         check_out(options.out)

@@ -14,13 +14,13 @@ def add_compact(commands: Any) -> None:
         "compact",
         help="merge the small files of a journal",
         description="Merge small files of a journal into large ones, each in its folder and for one run of a server."
-        " Servers may write to the journal meanwhile; reports should not read it. If the command is killed, no row is"
-        " lost or doubled, and the next run finishes its work.",
+        " Servers may write to the journal in the meantime; reports should not read it. If the command is killed,"
+        " no row is lost or duplicated, and the next run finishes the work.",
         epilog="example: purgatory compact journal --rows-per-file 1000000",
     )
-    parser.add_argument("journal", help="a directory of this machine")
+    parser.add_argument("journal", help="a directory on this machine")
     parser.add_argument(
-        "--rows-per-file", type=positive, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
+        "--rows-per-file", type=positive, default=1_000_000, metavar="N", help="maximum (default: %(default)s)"
     )
     parser.set_defaults(run=_run)
 
@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace, _console: object) -> int:
 
     path = local_path(options.journal)
     if path is None:
-        raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
+        raise ValueError(f"journal must be a directory on this machine, got {options.journal}")
     try:
         done = compact(path, options.rows_per_file)
     except OSError as error:  # the error has a path only if the system call had one

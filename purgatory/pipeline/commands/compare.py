@@ -36,7 +36,7 @@ examples:
   purgatory compare journal journal --baseline-since 2026-11-21 --baseline-until 2026-11-22 --since 2026-11-22
   purgatory compare before after --threshold 0.2 --fail-on-worse --json > changes.json
 
-exit status {WORSE}: a figure got worse, with --fail-on-worse
+exit status {WORSE}: with --fail-on-worse, a figure got worse
 """
 
 
@@ -45,7 +45,7 @@ def add_compare(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="two journals side by side: what got better, and what got worse",
-        description="Compare the outcomes, waits, lateness, peaks and hot keys of a journal with those of a baseline.",
+        description="Compare a journal's outcomes, waits, lateness, peaks, and hot keys with a baseline's.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -54,7 +54,7 @@ def add_compare(commands: Any) -> None:
     add_selection_options(parser)
     add_baseline_options(parser)
     parser.add_argument("--top", type=int, default=20, metavar="N", help="number of hot keys (default: %(default)s)")
-    parser.add_argument("--out", metavar="DIR", help="for changes, pictures, and compare.html; may be a URI")
+    parser.add_argument("--out", metavar="DIR", help="for the changes, the pictures, and compare.html; may be a URI")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--fail-on-worse", action="store_true", help=f"end with exit status {WORSE} if a figure got worse"
@@ -73,7 +73,7 @@ def add_baseline_options(parser: "argparse._ActionsContainer") -> None:
     )
     for name in ("since", "until"):
         parser.add_argument(
-            f"--baseline-{name}", metavar="TIME", help=f"as --{name}, for the baseline (default: --{name})"
+            f"--baseline-{name}", metavar="TIME", help=f"the same as --{name}, for the baseline (default: --{name})"
         )
 
 

@@ -35,8 +35,8 @@ def add_estimate(commands: Any) -> None:
         "estimate",
         help="what other timeouts and limits would have changed",
         description="Estimate how many operations would have expired or been refused with another timeout, other"
-        " limits, or a second purgatory, and how many would have waited. What a journal cannot tell has a lower and an"
-        " upper bound. Several values of several options are combined.",
+        " limits, or a second purgatory, and how many would have waited. What a journal does not show has a lower"
+        " and an upper bound. Several values of several options are combined.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,7 +47,7 @@ def add_estimate(commands: Any) -> None:
         type=_numbers,
         default=[],
         metavar="S,...",
-        help="timeouts in seconds of all operations that have one (default: the recorded ones)",
+        help="timeouts, in seconds, for all operations that have one (default: the recorded ones)",
     )
     for name, what in (("max-parked", "in one process"), ("max-parked-per-key", "on one key")):
         parser.add_argument(
@@ -55,7 +55,7 @@ def add_estimate(commands: Any) -> None:
             type=_whole_numbers,
             default=[],
             metavar="N,...",
-            help=f"limits of waiting operations {what} (default: none but the recorded ones)",
+            help=f"limits on waiting operations {what} (default: only the recorded limits)",
         )
     parser.add_argument(
         "--split",
@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
         print(f"  In the recording, {refused:,} operations were refused.")
     undivided = max(found.table["undivided"].to_pylist())
     if undivided:
-        print(f"  {undivided:,} operations have keys in both halves, and stay in the first.")
+        print(f"  {undivided:,} operations have keys in both halves and stay in the first half.")
     if page is not None:
         print(page)
     return 0

@@ -28,8 +28,8 @@ def add_load(commands: Any) -> None:
     parser = commands.add_parser(
         "load",
         help="a journal as a table, partitioned by date",
-        description="Write the rows of a journal to a table that is partitioned by date. The rows of a date replace"
-        " those that the table has of it, so a load can be repeated.",
+        description="Write the rows of a journal to a table that is partitioned by date. The rows for a date replace"
+        " the table's rows for that date, so a load can be repeated.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,12 +43,12 @@ def add_load(commands: Any) -> None:
         "--format",
         default="parquet",
         choices=("parquet", "delta"),
-        help="of a new table; delta needs its jars (default: %(default)s)",
+        help="the format of a new table; delta needs its JAR files (default: %(default)s)",
     )
     parser.add_argument(
         "--otel",
         action="store_true",
-        help="count the load with the global meter provider of OpenTelemetry, see opentelemetry-instrument",
+        help="count the load with the global meter provider of OpenTelemetry (see opentelemetry-instrument)",
     )
     parser.set_defaults(run=_run)
 

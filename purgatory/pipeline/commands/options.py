@@ -76,14 +76,14 @@ def add_spark_options(parser: argparse.ArgumentParser, *, connect: bool = True) 
 
     ``connect``: whether the command runs on Spark Connect; otherwise, the help omits ``--remote``.
     """
-    parser.add_argument("--master", metavar="URL", help="Spark's master (default: all cores of this machine)")
+    parser.add_argument("--master", metavar="URL", help="Spark's master (default: all cores on this machine)")
     parser.add_argument(
         "--remote",
         metavar="sc://HOST:PORT",
         help="a Spark Connect server, instead of a master" if connect else argparse.SUPPRESS,
     )
     parser.add_argument(
-        "--conf", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a setting of Spark"
+        "--conf", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a Spark setting"
     )
 
 
@@ -107,7 +107,7 @@ def remote_url(options: argparse.Namespace) -> str | None:
     if master is not None:
         raise ValueError(f"either master or remote must be set, got {_shown(master)} and {_shown(remote)}")
     if not re.fullmatch(r"sc://[^/].*", remote):
-        raise ValueError(f"remote must be a URL as sc://host:15002, got {_shown(remote)}")
+        raise ValueError(f"remote must be a URL such as sc://host:15002, got {_shown(remote)}")
     return remote
 
 
@@ -117,12 +117,12 @@ def check_master(master: str | None) -> None:
         raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {_shown(master)}")
     if master is not None and not _MASTER.fullmatch(master):
         raise ValueError(
-            f"master must be local, local[N], local[*], yarn or a URL as spark://host:port, got {_shown(master)}"
+            f"master must be local, local[N], local[*], yarn, or a URL such as spark://host:port, got {_shown(master)}"
         )
 
 
 def _shown(url: str) -> str:
-    """Return the ``repr`` of a URL for an error message, without a user, a password, and a token."""
+    """Return the ``repr`` of a URL for an error message, without a user, a password, or a token."""
     url, semicolon, _ = re.sub(r"//.*@", "//***@", url).partition(";")
     return repr(f"{url};***" if semicolon else url)
 
@@ -168,7 +168,7 @@ def name_and_value(text: str) -> tuple[str, str]:
     if not equals or not name:
         what = "no name" if equals else "no ="
         raise argparse.ArgumentTypeError(
-            f"must be NAME=VALUE, got a text with {what}; it is not repeated here, because it may contain a secret"
+            f"must be NAME=VALUE, got text with {what}; it is not repeated here, because it may contain a secret"
         )
     return name, value
 
@@ -314,7 +314,7 @@ def session_for_journal(
         settings = FIRST_COMPILER | settings
     if remote is not None and options.out is not None and is_uri(options.out) and not spark_writes:
         raise ValueError(
-            f"out must be a path of this machine with Spark Connect, which has no file system, got {options.out}"
+            f"with Spark Connect, which has no file system, out must be a path on this machine, got {options.out}"
         )
     if options.out is not None and (remote is None or spark_writes):  # otherwise, they are on different machines
         check_apart(options.out, (*others, options.journal), below=spark_writes)

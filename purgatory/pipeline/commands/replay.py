@@ -46,7 +46,7 @@ def add_replay(commands: Any) -> None:
         type=_whole_numbers,
         default="20,64,512",
         metavar="N,...",
-        help="numbers of buckets in a wheel to compare (default: %(default)s)",
+        help="wheel sizes (numbers of buckets) to compare (default: %(default)s)",
     )
     parser.add_argument(
         "--sample",
@@ -68,7 +68,7 @@ def add_replay(commands: Any) -> None:
         metavar="MS",
         help="acceptable p99 of the tick's lateness (default: 1%% of the median timeout, and at least 1)",
     )
-    parser.add_argument("--out", metavar="DIR", help="for table, picture, and replay.html; may be a URI")
+    parser.add_argument("--out", metavar="DIR", help="for the table, the picture, and replay.html; may be a URI")
     parser.set_defaults(run=_run)
 
 

@@ -36,13 +36,15 @@ def add_report(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="wait times and outcomes of the operations in a journal",
-        description="Compute wait times, outcomes, occupancy and hot keys of the operations in a journal.",
+        description="Compute wait times, outcomes, occupancy, and hot keys of the operations in a journal.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_journal_options(parser)
     add_selection_options(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="for tables, plots, and index.html; may be a URI")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="for the tables, the plots, and index.html; may be a URI"
+    )
     parser.add_argument("--top", type=int, default=50, metavar="N", help="number of hot keys (default: %(default)s)")
     parser.add_argument(
         "--bucket", type=float, metavar="SECONDS", help="resolution of the occupancy (default: automatic)"
@@ -57,7 +59,7 @@ def add_report(commands: Any) -> None:
         metavar="NAME",
         help="a purgatory that has plots of its own; can be repeated (default: the eight with the most operations)",
     )
-    group = parser.add_argument_group("comparison", "Also compare with another journal, as the command compare does.")
+    group = parser.add_argument_group("comparison", "Also compare with another journal, as the compare command does.")
     group.add_argument("--compare", metavar="OTHER", help="the baseline; adds compare.html and changes.json")
     add_baseline_options(group)
     parser.set_defaults(run=_run)
@@ -95,7 +97,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
             compare_page = write_comparison(comparison, options.out, spark)
     print_skipped(report.skipped, console)
     if report.dropped:
-        console.print(f"{report.dropped:,} rows were dropped by the servers, and are missing from the counts")
+        console.print(f"{report.dropped:,} rows were dropped by the servers and are missing from the counts")
     print(f"{report.operations:,} operations: {page}")
     if comparison is not None:
         print_skipped(comparison.baseline.skipped, console)

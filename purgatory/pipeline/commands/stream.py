@@ -23,7 +23,7 @@ from .options import (
 __all__ = ["add_stream"]
 
 LATE: Final = 3  # the exit status if --fail-on-late stopped the job
-STOPPED: Final = 130  # the exit status that shells give an interrupted program
+STOPPED: Final = 130  # the exit status that shells report for an interrupted program
 
 
 def add_stream(commands: Any) -> None:
@@ -32,8 +32,8 @@ def add_stream(commands: Any) -> None:
         "stream",
         help="process operations as a stream",
         description="Process a stream of rows: operations that park, the signals that complete them, and rows that move"
-        " their deadlines, cancel them, or fail them. Without --trigger the job ends when it has processed the rows of"
-        " the source. The next run continues from the checkpoint.",
+        " their deadlines, cancel them, or fail them. Without --trigger, the job ends when it has processed the rows"
+        " of the source. The next run continues from the checkpoint.",
         epilog="example: purgatory stream --source rows --out out --checkpoint checkpoint",
     )
     parser.add_argument("--source", required=True, metavar="DIR", help="a directory or URI of row files, or: kafka")
@@ -60,7 +60,7 @@ def add_stream(commands: Any) -> None:
     parser.add_argument(
         "--otel",
         action="store_true",
-        help="count each batch with the global meter provider of OpenTelemetry, see opentelemetry-instrument",
+        help="count each batch with the global meter provider of OpenTelemetry (see opentelemetry-instrument)",
     )
     for side in ("source", "sink"):
         parser.add_argument(

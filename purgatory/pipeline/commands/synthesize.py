@@ -22,7 +22,7 @@ _MEANING: Final = {
     "immediate": "share of operations that never wait",
     "cancelled": "share of cancelled operations",
     "failed": "share of failed operations",
-    "unique": "share of operations that wait on a key of their own, as request ids are",
+    "unique": "share of operations that wait on a key of their own, such as a request ID",
     "dropped": "number of dropped rows that each file records",
     "rows_per_file": "operations per file",
 }
@@ -38,7 +38,7 @@ def add_synthesize(commands: Any) -> None:
         " journal contains the counts of its outcomes.",
         epilog="example: purgatory synthesize journal --rows 1000000",
     )
-    parser.add_argument("journal", help="a directory of this machine, without a journal")
+    parser.add_argument("journal", help="a directory on this machine, without a journal")
     parser.add_argument("--rows", type=int, required=True, metavar="N", help=_MEANING["rows"])
     for field in fields(Recipe)[1:]:
         parser.add_argument(
@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
 
     path = local_path(options.journal)
     if path is None:
-        raise ValueError(f"journal must be a directory of this machine, got {options.journal}")
+        raise ValueError(f"journal must be a directory on this machine, got {options.journal}")
     recipe = Recipe(**{field.name: getattr(options, field.name) for field in fields(Recipe)})
     with console.status(f"generating {recipe.rows:,} rows"):
         answers = generate(path, recipe)

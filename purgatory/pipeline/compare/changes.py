@@ -7,7 +7,7 @@ verdict        meaning
 ``better``     the same in the other direction
 ``more``       the same as ``worse``, for a figure that is neither good nor bad, such as operations per second
 ``fewer``      the same in the other direction
-``same``       the change is below the threshold, or within chance
+``same``       the change is below the threshold, or may be due to chance
 ``unclear``    the change is at least the threshold, but there are too few operations to judge a quantile
 ``new``        only the journal has such operations
 ``gone``       only the baseline has such operations

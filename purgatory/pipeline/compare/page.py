@@ -44,7 +44,7 @@ def headline(comparison: "Comparison") -> str:
     worse, better = (comparison.counts[verdict] for verdict in _JUDGED)
     if not worse + better:
         return f"No figure got better or worse by {comparison.threshold:.3g} or more of its baseline."
-    return f"{_figures(worse)} got worse, {_figures(better).lower()} got better."
+    return f"{_figures(worse)} got worse, and {_figures(better).lower()} got better."
 
 
 def comparison_page(comparison: "Comparison", pictures: dict[str, Picture]) -> str:

@@ -144,14 +144,14 @@ def replace_files(out: Path) -> Iterator[Path]:
             out.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=out if out.exists() else out.parent))
     except OSError as error:
-        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
+        raise BadOutput(f"out cannot be written to {out}: {reason_of(error)}") from error
     try:
         try:
             yield unfinished
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
+            raise BadOutput(f"out cannot be written to {out}: {reason_of(error)}") from error
         _move_files(unfinished, out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -165,4 +165,4 @@ def _move_files(unfinished: Path, out: Path) -> None:
         for file in files:
             file.replace(out / file.name)
     except OSError as error:
-        raise BadOutput(f"out cannot be written, {out}: {reason_of(error)}") from error
+        raise BadOutput(f"out cannot be written to {out}: {reason_of(error)}") from error

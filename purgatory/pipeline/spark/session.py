@@ -1,9 +1,9 @@
-"""A Spark session: the active one, or a quiet one for this machine.  The module defines how it begins, what it logs,
-and how it ends.
+"""A Spark session: the active one, or a quiet one for this machine.  The module defines how a session begins, what it
+logs, and how it ends.
 
 A session that this process has created ends normally, after an interrupt, or because Java has ended.  Each Python
 thread has one connection to Java.  After an interrupt, the answer to the interrupted call still arrives, and the next
-call in the same thread would mistake it for its own.  The session is therefore stopped in another thread.
+call in the same thread would mistake that answer for its own.  The session is therefore stopped in another thread.
 """
 
 import logging
@@ -114,7 +114,7 @@ def spark_session(
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether the session is a client of a Spark Connect server, so it has neither a context nor a JVM."""
+    """Return whether the session is a client of a Spark Connect server and has neither a context nor a JVM."""
     return not hasattr(spark, "_jsparkSession")
 
 

@@ -1,4 +1,4 @@
-"""Spark's Python workers: the package that is sent to them, and what the functions that run in tasks do in the workers.
+"""Spark's Python workers: the package that is sent to them, and the setup that tasks perform in them.
 
 Spark sends the package to the workers of a cluster as a ZIP file.  The functions that run in the tasks are imported by
 their names, so the workers need the package.  They also need pyarrow, numpy, and pandas, which cannot be sent this way.

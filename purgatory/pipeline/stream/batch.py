@@ -92,7 +92,7 @@ _TYPES: Final = [_ARROW[column.split()[1]] for column in OUTPUT.split(", ")]
 
 
 def process_groups(lines_by_group: Mapping[str, list[str]], until_ms: int, pending: bool = False) -> list[Record]:
-    """Return the records of groups.  ``lines_by_group``: all rows of each group, as lines.  Pure."""
+    """Return the records of groups.  ``lines_by_group``: all rows of each group, as lines."""
     records: list[Record] = []
     groups = Groups()
     for name, lines in lines_by_group.items():

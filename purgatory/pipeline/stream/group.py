@@ -67,7 +67,7 @@ class DeadLetter(NamedTuple):
 
 
 class _Operation(ConditionalOperation):
-    """An operation with the data of its row.  The keys that it is parked on are pairs of a group and a key."""
+    """An operation with the data of its row.  It is parked on keys that are pairs of a group and a key."""
 
     __slots__ = ("deadline_ms", "group", "id", "text")
 
@@ -328,7 +328,7 @@ class Groups:
                 fail_externally(live[row.op_id], error)
         elif row.kind == "park":
             if row.op_id in live:
-                self.dead_letters.append((group.name, DeadLetter(text, f"operation {row.op_id!r} waits already")))
+                self.dead_letters.append((group.name, DeadLetter(text, f"operation {row.op_id!r} is already waiting")))
                 return
             operation = _Operation(group, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
             self.parked += 1

@@ -1,4 +1,4 @@
-"""The rows of a stream: their columns, and the order in which they take effect.  Pure.
+"""The rows of a stream: their columns, and the order in which they take effect.
 
 =============  ==========================================================================================
 column         meaning

@@ -1,4 +1,4 @@
-"""The output: one flat record type for outcomes, dead letters, and the number of parked operations.  Pure.
+"""The output: one flat record type for outcomes, dead letters, and the number of parked operations.
 
 ======================  ===================================================================================
 ``record``              columns with values

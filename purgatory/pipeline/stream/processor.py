@@ -7,7 +7,7 @@ that.  The shard then processes, in one call, all events of its groups up to the
 **Wake-ups.**  New rows wake a shard, and so does its only timer, which is set to the earliest deadline or stored row.
 Spark calls ``handleInputRows`` once per shard and batch, before any timer, with all rows of the shard in the batch.  If
 the watermark has already passed an event, its group is processed in this call.  This is necessary because Spark accepts
-a row whose time lies between the watermark of the previous batch and that of this batch, and a timer for such a row
+a row whose time lies between the watermarks of the previous batch and this one, and a timer for such a row
 could no longer be set.
 
 **State.**  The time of the timer, the number of waiting operations, and the groups with waiting operations or stored

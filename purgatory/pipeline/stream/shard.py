@@ -1,6 +1,6 @@
-"""A shard of a stream: many groups under one key, so that Spark reads and writes one state for all of them.  Pure.
+"""A shard of a stream: many groups under one key, so that Spark reads and writes one state for all of them.
 
-Most of the cost of a group is the work of Spark: it reads the state, writes the state, and sets a timer.  Groups are
+Most of the cost of a group is Spark's work: Spark reads the state, writes it, and sets a timer.  Groups are
 therefore put into shards by the hash of their names, and Spark stores one state per shard.  A shard parses a group only
 when an event occurs in it; the text of all other groups is copied unchanged.
 

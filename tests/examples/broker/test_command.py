@@ -120,7 +120,7 @@ def test_a_log_with_every_record_once_and_in_order_keeps_all_promises() -> None:
 @pytest.mark.parametrize(
     ("damage", "failure"),
     [
-        (lambda log: log.remove(b"kafka-python 1"), "kafka-python: 1 acknowledged records are missing in the log"),
+        (lambda log: log.remove(b"kafka-python 1"), "kafka-python: 1 acknowledged records are missing from the log"),
         (lambda log: log.append(b"aiokafka 2"), "aiokafka: record 2 is a duplicate or out of order after 2"),
         (lambda log: log.reverse(), "aiokafka: record 1 is a duplicate or out of order after 2"),
         (lambda log: log.append(b"confluent-kafka 3"), "confluent-kafka: the group has not seen 1 records of the log"),

@@ -117,7 +117,7 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--groups", "0"], "groups must be at least 1, got 0"),
-        (["--duration", "10x"], "duration must be seconds or like 500ms, 10m, 2h, got '10x'"),
+        (["--duration", "10x"], "duration must be a number, or like 500ms, 10m, or 2h, got '10x'"),
         (["--speed", "0"], "speed must be a number above 0"),
         (["--speed", "fast"], "speed must be a number above 0"),
         (["--speed", "2", "--real-time"], "--speed and --real-time cannot be combined"),

@@ -77,7 +77,7 @@ def test_a_spark_connect_server_runs_report_replay_and_backfill(
         "source must be a directory of the server": ["backfill", "--source", f"{source}/none", "--out", out, *remote],
         "cannot be listed: [PATH_NOT_FOUND]": ["report", f"{journal}/none", "--out", out, *remote],
         "the stream cannot run on Spark Connect": ["stream", "--source", source, "--out", out, "--checkpoint", "c"],
-        "out must be a path of this machine": ["report", journal, "--out", "s3a://lake/report", *remote],
+        "out must be a path on this machine": ["report", journal, "--out", "s3a://lake/report", *remote],
     }
     refused["the stream cannot run on Spark Connect"] += remote
     with command_runner(workers | {"PYSPARK_PYTHON": ""}) as run:

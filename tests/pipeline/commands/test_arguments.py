@@ -137,7 +137,7 @@ def test_a_command_without_spark_needs_a_directory_of_this_machine(
     """The URI of a store is not taken for the name of a directory."""
     monkeypatch.chdir(tmp_path)
     line = refused(command[0], "s3a://lake/journal", *command[1:])
-    assert line == "error: journal must be a directory of this machine, got s3a://lake/journal"
+    assert line == "error: journal must be a directory on this machine, got s3a://lake/journal"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -327,7 +327,7 @@ def test_an_interrupted_command_ends_without_a_traceback(
 def test_a_batch_is_decided_up_to_a_time_of_this_calendar(refused: Refused, tmp_path: pathlib.Path, until: str) -> None:
     """Other times are refused before Spark starts."""
     (source := tmp_path / "rows").mkdir()
-    said = f"error: until-ms must be milliseconds since 1970, before the year 10000, got {until}"
+    said = f"error: until-ms must be a time in milliseconds since 1970, before the year 10000, got {until}"
     assert refused("backfill", "--source", source, "--out", tmp_path / "out", f"--until-ms={until}") == said
 
 
@@ -441,7 +441,8 @@ def test_a_master_that_spark_does_not_take_is_refused(refused: Refused, journal:
         for option in (("--master", "local[x]"), ("--conf", "spark.master=local[x]")):
             line = refused(*command, *option)
             assert line == (
-                "error: master must be local, local[N], local[*], yarn or a URL as spark://host:port, got 'local[x]'"
+                "error: master must be local, local[N], local[*], yarn, or a URL such as spark://host:port,"
+                " got 'local[x]'"
             )
     line = refused("report", journal, "--out", tmp_path / "out", "--master", "sc://h:1")
     assert line == "error: master must not be a Spark Connect server, which is a remote, got 'sc://h:1'"

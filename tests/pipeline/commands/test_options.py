@@ -24,7 +24,7 @@ def test_a_remote_is_the_url_of_a_connect_server(monkeypatch: pytest.MonkeyPatch
     assert url() is None
     assert url("sc://host:15002") == "sc://host:15002"
     for wrong in ("host:15002", "sc://", "sc:///x", "http://host"):
-        with pytest.raises(ValueError, match=r"remote must be a URL as sc://host:15002, got"):
+        with pytest.raises(ValueError, match=r"remote must be a URL such as sc://host:15002, got"):
             url(wrong)
     with pytest.raises(ValueError, match="either master or remote must be set, got 'local' and 'sc://h'"):
         url("sc://h", "local")
@@ -37,11 +37,11 @@ def test_a_remote_is_the_url_of_a_connect_server(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: name_and_value("spark.hadoop.fs.s3a.secret.key:secret"), "must be NAME=VALUE, got a text with no =;"),
-        (lambda: name_and_value("kafka.sasl.jaas.config secret"), "must be NAME=VALUE, got a text with no =;"),
-        (lambda: name_and_value("=secret"), "must be NAME=VALUE, got a text with no name;"),
+        (lambda: name_and_value("spark.hadoop.fs.s3a.secret.key:secret"), "must be NAME=VALUE, got text with no =;"),
+        (lambda: name_and_value("kafka.sasl.jaas.config secret"), "must be NAME=VALUE, got text with no =;"),
+        (lambda: name_and_value("=secret"), "must be NAME=VALUE, got text with no name;"),
         (lambda: check_master("sc://me@h:1/;token=secret"), "which is a remote, got 'sc://***@h:1/;***'"),
-        (lambda: check_master("bad;token=secret"), "a URL as spark://host:port, got 'bad;***'"),
+        (lambda: check_master("bad;token=secret"), "a URL such as spark://host:port, got 'bad;***'"),
         (lambda: remote("https://me:secret@h/;token=secret"), "sc://host:15002, got 'https://***@h/;***'"),
         (lambda: remote("sc://h:1/;token=secret", "local"), "must be set, got 'local' and 'sc://h:1/;***'"),
     ],

@@ -102,7 +102,7 @@ def test_backfill_reads_a_directory_only(tmp_path: Path, capsys: pytest.CaptureF
         ({"delay": "soon"}, "must be a number of seconds, at least 0, got 'soon'"),
         ({"delay": "-1"}, "must be a number of seconds, at least 0, got '-1'"),
         ({"files_per_batch": "0"}, "must be a whole number, at least 1, got '0'"),
-        ({"source_option": "subscribe"}, "argument --source-option: must be NAME=VALUE, got a text with no =;"),
+        ({"source_option": "subscribe"}, "argument --source-option: must be NAME=VALUE, got text with no =;"),
     ],
 )
 def test_a_wrong_argument_says_what_was_meant(

@@ -134,7 +134,7 @@ def test_a_full_disk_is_an_error_with_the_path(tmp_path: pathlib.Path) -> None:
             (directory / "table").symlink_to("/dev/full")
             (directory / "table").write_text("now")
 
-    with pytest.raises(BadOutput, match=f"out cannot be written, {out}: No space left on device"):
+    with pytest.raises(BadOutput, match=f"out cannot be written to {out}: No space left on device"):
         write()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (out / "table").read_text() == "before"

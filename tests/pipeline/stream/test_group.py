@@ -260,7 +260,7 @@ def test_an_identity_that_waits_already_is_a_dead_letter_and_one_that_has_ended_
     rows = [park(1, timeout_ms=10), park(2, timeout_ms=99), park(20, timeout_ms=5)]
     group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
     assert [(end.parked_ms, end.finished_ms) for end in group.advance(50)] == [(1, 11), (20, 25)]
-    assert [dead.reason for dead in group.dead_letters] == ["operation 'a' waits already"]
+    assert [dead.reason for dead in group.dead_letters] == ["operation 'a' is already waiting"]
 
 
 def test_a_row_from_before_the_groups_time_is_a_dead_letter() -> None:
