@@ -1,6 +1,6 @@
 """A single-level timing wheel with rounds, for comparison: ``python -m examples.simple_wheel``.
 
-The wheel is a ring of slots, and its hand moves one slot per tick.  A task that is due after more than one revolution
+The wheel is a ring of slots, and its hand moves one slot per tick.  If a task is due after more than one revolution, it
 waits in its slot with a count of *rounds*, the number of remaining revolutions.  This is scheme 6 of Varghese and
 Lauck (1987); Netty and many message brokers use it.
 

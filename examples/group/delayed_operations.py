@@ -58,8 +58,9 @@ class Parked(Generic[T]):
     def withdraw(self) -> bool:
         """Withdraw the request because its client has disconnected.  Return whether it was still waiting.
 
-        The member no longer counts as joined, and its session starts to run.  A member that joins again before the
-        session ends keeps its place.  A member whose client never received its id cannot return; it is removed at once.
+        The member no longer counts as joined, and its session starts to run.  If the member joins again before the
+        session ends, it keeps its place.  If its client never received the id, the member cannot return and is removed
+        at once.
         """
         if self._answer is None:
             return False

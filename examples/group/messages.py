@@ -80,7 +80,7 @@ class JoinRequest(NamedTuple):
     """A JoinGroup request.
 
     ``protocols``: pairs of (name, metadata) in order of preference.  ``require_known_member_id``: true from version 4
-    on; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id, and must join again with that id.
+    on; a dynamic member without an id then gets MEMBER_ID_REQUIRED and an id and must join again with that id.
     """
 
     group_id: str

@@ -21,8 +21,8 @@ _HOUR = 3600.0
 class EventKind(enum.Enum):
     """The kind of a planned event."""
 
-    CRASH = "crash"  # the member stops without LeaveGroup, and may return
-    LEAVE = "leave"  # the member sends LeaveGroup, and may return
+    CRASH = "crash"  # the member stops without LeaveGroup and may return
+    LEAVE = "leave"  # the member sends LeaveGroup and may return
     SLOW = "slow"  # the member sends heartbeats, but does not join again when it must
 
 

@@ -82,7 +82,7 @@ class LongPoll:
 def make_app(
     room: LongPoll, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
 ) -> Starlette:
-    """Return the ASGI application.  Its lifespan opens the purgatory, and closes it on SIGTERM or SIGINT.
+    """Return the ASGI application.  Its lifespan opens the purgatory and closes it on SIGTERM or SIGINT.
 
     ``lifespan``: an optional further lifespan, nested inside.
     """

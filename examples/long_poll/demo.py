@@ -1,7 +1,7 @@
 """A short demonstration: readers wait, one disconnects, a writer completes two, and SIGTERM completes the last one.
 
 ``python -m examples.long_poll.demo`` starts the real server from this folder (Starlette on uvicorn) in another process,
-on a free port on this machine, and stops it at the end.
+on a free port of this machine, and stops it at the end.
 """
 
 import asyncio

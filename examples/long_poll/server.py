@@ -9,7 +9,7 @@ follows:
 
 1.  ``purgatory_lifespan`` closes the purgatory: every reader gets the available messages, and a new request that would
     have to wait gets 503.
-2.  uvicorn closes the listening socket, and closes every connection after its response.
+2.  uvicorn closes the listening socket and closes every connection after its response.
 3.  The responses are sent, and the connections are closed.
 4.  The lifespan of the application ends, and the process exits with code 0.
 
@@ -115,7 +115,7 @@ def serve(options: Options) -> None:
 def _signals_end(server: uvicorn.Server) -> Iterator[None]:
     """Let the signals stop the server without ending the process.
 
-    On exit, uvicorn restores the signal handlers that it found, and raises the signal again.  With the handlers set
+    On exit, uvicorn restores the signal handlers that it found and raises the signal again.  With the handlers set
     here, the process then exits with code 0 instead of being terminated by the signal.
     """
 

@@ -184,7 +184,7 @@ class Changes(Generic[K]):
     in one of the next turns of the loop or, if the loop is closed, when the purgatory moves to another loop.
 
     **Implementation.**  Each key has one parked operation, which counts in ``parked``, in ``watched``, and toward the
-    limits.  A key that is checked several times before it is taken is returned only once.  When the purgatory closes,
+    limits.  If a key is checked several times before it is taken, it is returned only once.  When the purgatory closes,
     the iteration ends after the keys that have been recorded by then.
 
     **Cancellation safety.**  Cancelling a task that waits for the next key ends the subscription, as it would end an

@@ -43,8 +43,8 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
     **Usage.**  :meth:`Purgatory.when_all`, or, if you have no purgatory, :func:`purgatory.when_all`.
 
     **Implementation.**  The operation's result, which is also the argument of ``callback``, is the list of the futures'
-    outcomes in the order given: the result of each future, or its exception.  A future that is pending when the
-    operation expires fails with TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and
+    outcomes in the order given: the result of each future, or its exception.  If a future is pending when the operation
+    expires, it fails with TimeoutError.  A pending *task* cannot be given an exception, so it is cancelled, and
     its outcome here is also TimeoutError.  A pending ``gather()`` is cancelled in the same way, together with the tasks
     that it waits for, and so is any future whose class overrides ``cancel()``; other tasks that await such a future
     receive CancelledError.

@@ -28,7 +28,7 @@ class Dump(dict[str, Any]):
     ``operation`` (its ``repr``), ``keys`` (a list of dicts with ``key`` and ``threshold``, which may be None),
     ``awaited`` (whether a task awaits the operation), ``since`` and ``until`` in seconds on the clock, and ``waited``
     and ``left`` in seconds from now; ``until`` and ``left`` are None if there is no deadline.  Keys other than str,
-    int, float, and bool are shown by their ``repr``.  The table shows at most 120 characters of each kind and key, and
+    int, float, and bool are shown by their ``repr``.  The table shows at most 120 characters of each kind and key and
     escapes nonprintable characters; the dict contains the whole key.
     """
 

@@ -188,7 +188,7 @@ class SystemTimer(BaseTimer):
     async def advance_clock(self, timeout: float | None = None) -> int:
         """Wait at most ``timeout`` seconds for a bucket to become due, run the due tasks, and return how many ran.
 
-        This is one round of the reaper's work.  A bucket that only cascades also ends the wait, so a result of 0 does
+        This is one round of the reaper's work.  The wait also ends when a bucket only cascades, so a result of 0 does
         not mean that ``timeout`` seconds have passed.  With 1,000 or more tasks on the timer, a coarse bucket is
         cascaded before it is due.  Raises PurgatoryClosed if the timer is closed or closes during the wait.
         """

@@ -13,7 +13,7 @@ __all__ = ["Timeout"]
 
 
 class Timeout(BaseTimeout):
-    """Cancels the task in its block when the deadline passes, and raises TimeoutError from the block.
+    """Cancels the task in its block when the deadline passes and raises TimeoutError from the block.
 
     **Usage.**  ``async with timer.timeout(5.0) as deadline: ...``; see :meth:`SystemTimer.timeout`.
 

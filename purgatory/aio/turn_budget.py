@@ -17,7 +17,7 @@ class TurnBudget:
 
     A turn is over when the budget is spent.  Within a turn, the work is done in portions, which start at one item and
     double in size while they are cheap: a slow callback is noticed after the first portion, and fast callbacks are not
-    slowed down by reading the clock.  The tasks that the work wakes run before the next turn and may take longer than
+    slowed down by reading the clock.  When the work wakes tasks, they run before the next turn and may take longer than
     the work itself; if they do, less work is done in that turn.
 
     ``budget_ms``: real milliseconds, unless the clock defines its own ``work_time``.

@@ -1,6 +1,6 @@
 """Limiting the number of waits per client, where a client is identified by the address of its connection.
 
-A client can keep its place without keeping its connection.  A server that reads ahead stops reading from a connection
+A client can keep its place without keeping its connection.  If a server reads ahead, it stops reading from a connection
 once it has received the next request, and therefore does not detect that the client has disconnected.  If a client
 sends two requests back to back and resets the connection, it holds a place until the deadline, at the cost of sending
 200 bytes.  ASGI provides no defense, so the only defenses are a deadline and a limit for each address.

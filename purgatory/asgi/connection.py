@@ -8,14 +8,14 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
     through :attr:`Connection.receive`.
 3.  When the handler or the reader reads a disconnect, every waiting operation is withdrawn.  From then on, every call
     to :attr:`Connection.receive` returns the disconnect, even on servers that announce it only once.
-4.  The reader stops when the last operation has ended, and pauses while the buffer contains 1 MiB.  While the reader is
+4.  The reader stops when the last operation has ended and pauses while the buffer contains 1 MiB.  While the reader is
     paused, a hang-up goes unnoticed until the handler reads, so a wait without a deadline can keep its place forever.
 5.  The reader is a task, unless the ``receive()`` is uvicorn's or Hypercorn's own, without a middleware in between.
     Each of these coroutines awaits only futures, so the connection itself resumes the coroutine when the future is
     done.  This technique saves a task and two turns of the loop for each waiting request.  Such a coroutine can be
     closed at any time: the message then stays in the server for the next ``receive()``.
 6.  The task is cancelled only if nothing but a disconnect can follow.  A middleware such as Starlette's
-    ``BaseHTTPMiddleware`` may need several turns of the loop to pass on a message, and would lose the message if it
+    ``BaseHTTPMiddleware`` may need several turns of the loop to pass on a message and would lose the message if it
     were cancelled in the meantime.  If the task is not cancelled, the ``receive()`` stays pending for the handler or
     the next wait, until the request's task, which created the :class:`Connection`, ends.  In gunicorn's own worker, the
     ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a disconnect.
@@ -48,7 +48,7 @@ class ClientDisconnected(OperationCancelled):
 
 
 class Connection:
-    """Reads a connection while operations wait, and withdraws them when the client hangs up.
+    """Reads a connection while operations wait and withdraws them when the client hangs up.
 
     ``scope``, ``receive``: from the server or a middleware.  ``body_read``: whether the whole body has already been
     read.  Create the object in the task of the request.

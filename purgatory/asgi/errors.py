@@ -23,7 +23,7 @@ __all__ = ["ErrorResponse", "PurgatoryErrorMiddleware", "error_response", "insta
 RETRY_AFTER: Final = (1.0, 5.0)
 """The default bounds of the header ``Retry-After``, in seconds."""
 
-_random = random.SystemRandom()  # differs between processes, and does not use a generator that the user has seeded
+_random = random.SystemRandom()  # differs between processes and does not use a generator that the user has seeded
 _CLIENT_CLOSED_REQUEST: Final = 499  # as in nginx; only other middlewares and logs see it
 _TRY_AGAIN_LATER: Final = 1013  # a WebSocket close code, as registered with IANA
 _CODES: Final = ((InvalidWait, 1008), (PurgatoryClosed, 1012))  # policy violation, service restart
@@ -279,9 +279,9 @@ def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
     """Return whether the exception is one of the causes, or stands for one of them.
 
     An exception stands for another one if it was raised from the other one, or if it was raised while the other one was
-    being handled and states that the client has disconnected or that the request could not wait.  Any other exception
-    that was raised while a disconnect was being handled is a bug in the code that handled it, even an OSError, which
-    may concern a file or another connection.
+    being handled and states that the client has disconnected or that the request could not wait.  If any other
+    exception was raised while a disconnect was being handled, it is a bug in the code that handled the disconnect.
+    This includes an OSError, which may concern a file or another connection.
     """
     for leaf in _leaves(error):
         cause: BaseException | None = leaf

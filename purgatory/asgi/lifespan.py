@@ -36,13 +36,12 @@ def purgatory_lifespan(
         app = FastAPI(lifespan=purgatory_lifespan(room, grace=2.0, lifespan=own))    # with the application's own
         app = purgatory_lifespan(room).wrap(app)                                     # any other ASGI application
 
-    A server that receives SIGTERM or SIGINT waits for its open requests before it notifies the application.  Therefore,
-    at startup, each signal handler is replaced by one that closes the purgatories and then calls the original handler:
-    every parked request is answered while the server is still serving.  From then on, a request that waits with a
-    timeout above 0 gets :class:`PurgatoryClosed`, even if its condition holds.  The original handlers are restored at
-    shutdown.  If a worker stops without a signal
-    because it has served as many requests as ``--limit-max-requests`` or ``--max-requests`` allows, the purgatories
-    close when the worker begins to stop.
+    When a server receives SIGTERM or SIGINT, it waits for its open requests before it notifies the application.
+    Therefore, at startup, each signal handler is replaced by one that closes the purgatories and then calls the
+    original handler: every parked request is answered while the server is still serving.  From then on, a request that
+    waits with a timeout above 0 gets :class:`PurgatoryClosed`, even if its condition holds.  The original handlers are
+    restored at shutdown.  If a worker stops without a signal because it has served as many requests as
+    ``--limit-max-requests`` or ``--max-requests`` allows, the purgatories close when the worker begins to stop.
 
     Pass a :class:`purgatory.relay.Relay` in place of its purgatory: both are opened, the purgatory closes at the
     signal, and the relay closes at the end of the lifespan, after the application's own lifespan, so that requests in

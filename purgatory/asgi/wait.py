@@ -40,7 +40,7 @@ _reported: "weakref.WeakSet[Purgatory[Any]]" = weakref.WeakSet()  # those alread
 
 
 class Wait:
-    """Waits in a purgatory on behalf of one request or WebSocket, and withdraws the operation if the client
+    """Waits in a purgatory on behalf of one request or WebSocket and withdraws the operation if the client
     disconnects.
 
     **Usage.**  In FastAPI, use the dependency that :func:`waiting` creates.  In Starlette, use ``Wait(room, request)``;
@@ -126,7 +126,7 @@ class Wait:
 
         The number comes from the query parameter ``wait`` or, without it, from the header ``Prefer: wait=30`` (RFC
         7240), which the response then confirms with ``Preference-Applied``.  The number is 0 if the client does not ask
-        for a wait, and is never more than ``longest``.  It is None if ``longest`` is None.
+        for a wait; it is never more than ``longest``.  It is None if ``longest`` is None.
         """
         if self._preferred is not None:
             self._add_header("preference-applied", f"wait={self._preferred}")

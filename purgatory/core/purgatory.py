@@ -473,7 +473,7 @@ class PurgatoryCore:
     def _watch_keys(self, operation: Operation, keys: tuple[Hashable, ...], plain: bool) -> None:
         """Put the operation on its keys.  ``plain``: whether all the keys are plain.
 
-        A key that occurs twice gets only one watch: :meth:`WatcherLists.add` finds the first watch at the end of the
+        If a key occurs twice, it gets only one watch: :meth:`WatcherLists.add` finds the first watch at the end of the
         list.  The watches are linked in reverse, from the last key to the first, because this order needs only one
         field and no second pass.
         """
@@ -669,8 +669,8 @@ class PurgatoryCore:
         """Try the watchers of a key in the order of arrival; return how many operations were completed.
 
         Each operation that is parked on the key now is tried exactly once, unless it ends before its turn or has a
-        threshold that the value does not reach.  An operation that arrives during the check is not tried here: its own
-        submission tries it, after the change to which this check refers.
+        threshold that the value does not reach.  If an operation arrives during the check, it is not tried here: its
+        own submission tries it, after the change to which this check refers.
         """
         if limit != UNLIMITED:
             return self._check_limited(as_watch(entry), value, limit)

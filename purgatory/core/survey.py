@@ -9,8 +9,8 @@ continue in a later turn of the loop.
 1.  The results contain no operations, only kinds, keys, and times.  Between two portions, a survey also holds the
     entries of one of the 512 shards.
 2.  It calls no user code: no method of a key or of an operation.
-3.  Operations may arrive and end between two portions.  An operation that is parked during the whole survey is counted
-    exactly once; an operation that arrives or ends during the survey is counted at most once.
+3.  Operations may arrive and end between two portions.  If an operation is parked during the whole survey, it is
+    counted exactly once; if it arrives or ends during the survey, it is counted at most once.
 4.  Memory is bounded by ``most_keys``, ``most_rows``, and the number of keys in one of the 512 shards.
 """
 

@@ -2,7 +2,7 @@
 
 No row is lost or duplicated, no matter when the process is killed.  The steps for each group of files:
 
-1.  The merged file is written under a name that begins with a dot, and flushed to disk.  No reader sees it.
+1.  The merged file is written under a name that begins with a dot and is flushed to disk.  No reader sees it.
 2.  A note, ``_merge-*.json``, with the names of the merged file and of the files that it replaces, is written in one
     step.
 3.  The merged file is renamed to its visible name.  **From this moment on, the merged file counts**: while the note

@@ -103,7 +103,7 @@ class Journal(Observer):
                 ...
 
     One journal serves any number of purgatories on one event loop.  A server may create the journal before it forks its
-    workers; each worker then enters the journal, and counts as a separate run.  In a process that is forked after the
+    workers; each worker then enters the journal and counts as a separate run.  In a process that is forked after the
     journal was entered, the journal is closed.  If the event loop ends before the journal is closed, the journal
     continues in the next loop, but its rows may wait in memory until :meth:`flush` or :meth:`aclose` is called or a
     file is full.
@@ -117,7 +117,7 @@ class Journal(Observer):
     ``path``: the directory, created if it does not exist; a relative path is made absolute at once.  Entering the
     journal raises :class:`JournalError` if the directory cannot be written to.  ``rows_per_file``, ``interval``
     (seconds): a file is written when either is reached.  ``max_buffered``: rows that may wait for the disk.
-    ``key_text``: converts a key to text, and is called in the journal's thread.  ``clock``: the purgatories' clock, if
+    ``key_text``: converts a key to text; called in the journal's thread.  ``clock``: the purgatories' clock, if
     it is not the default one; its anchor is measured once.  ``epoch_ms``: the anchor, that is, the epoch time of the
     clock's zero, in milliseconds; by default, it is measured.  ``partition_by``: with ``"date"``, each file is in a
     folder such as ``date=2026-11-22``, the UTC date on which its operations were parked.
@@ -381,7 +381,7 @@ class Journal(Observer):
         if self._inherited:
             self._inherited = False
             _LOGGER.warning(
-                "the journal %s was entered before this process was forked, and records nothing here:"
+                "the journal %s was entered before this process was forked and records nothing here:"
                 " enter a journal after the fork",
                 self.path,
             )

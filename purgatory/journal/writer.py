@@ -1,10 +1,10 @@
-"""The journal's thread: writes batches to files, and retries those that could not be written.
+"""The journal's thread: writes batches to files and retries those that could not be written.
 
 One batch becomes one file.  If the journal is partitioned by date, a batch is first divided into one batch for each
 date; these are queued separately, so that a retry never writes a row twice.  A batch that could not be written is set
 aside until the next attempt, and so are later batches for the same folder.  The files in a folder therefore stay in the
 order in which the operations ended, and the other folders do not wait.  The event loop decides when to retry.  A batch
-that can never be written is dropped: a gap takes its place in the queue, and becomes a ``dropped`` row.  The caller of
+that can never be written is dropped: a gap takes its place in the queue and becomes a ``dropped`` row.  The caller of
 ``put`` limits the size of the queue.
 """
 
@@ -31,7 +31,7 @@ class Writer:
 
     ``on_failure`` is called, in any thread, when batches must be retried.  ``partitioned``: whether the files are in
     folders by date.  ``source``: the name of this run, set before the first ``put``.  ``waiting``: the number of rows
-    that are not on disk yet.  The counters are changed by the writing thread or under the lock, and may be read at any
+    that are not on disk yet.  The counters are changed by the writing thread or under the lock and may be read at any
     time.
     """
 

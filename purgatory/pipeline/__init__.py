@@ -23,6 +23,6 @@ import sys
 from purgatory.extras import need
 
 # Python imports the package before it runs a command; during the import, argv begins with "-m".  The commands print
-# help without Spark, and report in one line which extra is missing.
+# help without Spark and report in one line which extra is missing.
 if sys.argv[:1] != ["-m"]:
     need(__name__, "spark", "pyspark", "pandas", "numpy")

@@ -42,7 +42,7 @@ class Notifier:
             session.execute(...)
             notifier.check_in(session, ["o-1"])       # with the commit
 
-    A notifier connects when it is first used, and keeps the connection.  A forked process opens its own connection, so
+    A notifier connects when it is first used and keeps the connection.  A forked process opens its own connection, so
     a notifier may be created before a server forks its workers.  Any number of threads may use a notifier; they take
     turns.  If the engine has closed an idle connection, the notifier opens a new one and tries once more.
 

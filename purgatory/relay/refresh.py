@@ -3,12 +3,13 @@
 A notice says that a key has changed, but not how.  Conditions are synchronous, and the state is in a database, so the
 relay reads the state of all stale watched keys in one call to ``refresh``, and then checks the keys.
 
-1. A key that becomes stale while it is being read is read again, because the read may have seen the old state.
+1. If a key becomes stale during its read, it is read again, because the read may have seen the old state.
 2. A key without watchers is not read; :meth:`Relay.park` reads it when an operation is parked on it.
 3. There is one read at a time, so the cost under load is bounded: stale keys accumulate while a read runs.
-4. A read that fails is reported, and its keys stay stale.  The read is repeated, each time after a longer pause.  The
-   loop's exception handler receives the first error of each type; every further failure writes one line to the log.
-5. A key that cannot be read does not prevent the other keys from being read.  If a read has been repeated three times
+4. If a read fails, the error is reported, and the keys stay stale.  The read is repeated, each time after a longer
+   pause.  The loop's exception handler receives the first error of each type; every further failure writes one line to
+   the log.
+5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times
    and fails again, the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a
    half fails, the half is divided at once; if the read of a single key fails, that read is repeated after a separate
    pause.  While there are such keys, failed reads are divided without being repeated first.  If many reads in a row
@@ -16,7 +17,7 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    successful read doubles the size of the next one.  A short failure therefore causes no additional reads, and an
    outage does not multiply them.
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
-   commit.  The key stays stale, and is read again after a separate pause, until the announced value is found or no
+   commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
 
 Without ``refresh``, a stale key is checked at once.
@@ -436,14 +437,14 @@ class Refresher:
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         """Call ``refresh`` in a separate task, so that it can be cancelled if it takes too long.
 
-        A call to ``refresh`` that swallows its cancellations is left behind when twice that time has passed.
+        If a call to ``refresh`` swallows its cancellations, it is left behind when twice that time has passed.
         """
         reading = contextvars.Context().run(asyncio.get_running_loop().create_task, self._call(keys))
         try:
             if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
                 if await end_tasks([reading], self._clock, self._limit_ms):
                     _LOGGER.error(
-                        "a call to refresh did not end when it was cancelled, and is left behind: %s", reading
+                        "a call to refresh did not end when it was cancelled and is left behind: %s", reading
                     )
                 raise TimeoutError(
                     f"refresh of {len(keys)} keys has not returned within {to_seconds(self._limit_ms):g} s"

@@ -92,7 +92,7 @@ class Relay(Generic[K, V]):
             relay.check("o-1")                                                 # wherever the state has changed
 
     **Implementation.**  One task maintains the connection, one listens, one sends, and, with ``refresh``, one
-    refreshes.  The keys that are checked in one turn of the loop are sent at the end of the turn, each key once, with
+    refreshes.  At the end of each turn of the loop, the keys that were checked in it are sent, each key once, with
     its largest value.
 
     **Cancellation safety.**  The same as for :meth:`Purgatory.park`.
@@ -658,7 +658,7 @@ class Relay(Generic[K, V]):
     def _report_unfinished(self, tasks: "set[asyncio.Task[None]]") -> None:
         tasks = {task for task in tasks if not task.done()}  # some may have ended in the meantime
         if tasks:
-            _LOGGER.error("tasks of the transport did not end when they were cancelled, and are left behind: %s", tasks)
+            _LOGGER.error("tasks of the transport did not end when they were cancelled and are left behind: %s", tasks)
 
     async def _keep_connected(self) -> None:
         """Connect, and reconnect after each loss; the pause between attempts grows until a ping has returned."""

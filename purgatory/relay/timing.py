@@ -30,8 +30,8 @@ def seconds_ms(value: Any, name: str) -> int:
 
 
 def backoff_ms(failures: int, jitter: random.Random) -> int:
-    """Return the pause after this many failures in a row: it doubles each time, up to 5 s, and is shortened at random
-    by at most half.
+    """Return the pause after this many failures in a row: the pause doubles each time, up to 5 s, and is shortened at
+    random by at most half.
     """
     longest = min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
     return max(1, round(longest * (0.5 + jitter.random() / 2)))

@@ -10,7 +10,7 @@ How the workers find each other
     final name refuses connections, its process has ended, and the worker that finds the socket removes it.  A process
     that the worker forks closes its copy of the socket at once.
 2.  The worker connects to every socket in the directory, including its own, and says hello.
-3.  A worker that receives a hello connects to the socket named there, and says hello in return.
+3.  A worker that receives a hello connects to the socket named there and says hello in return.
 4.  The new worker is subscribed when every worker that it has found has said hello, or after a quarter of a second, so
     that a stopped or busy worker does not delay the new one.
 
@@ -294,7 +294,7 @@ class UnixTransport:
         """Connect to a socket and send a greeting.  On a Unix socket, connecting succeeds or fails at once.
 
         macOS also refuses a connection if too many connections wait for a stopped worker.  When the worker continues,
-        it finds that its socket has been removed, and begins again.
+        it finds that its socket has been removed and begins again.
         """
         path = f"{self._directory}/{name}"
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

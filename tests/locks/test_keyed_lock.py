@@ -323,9 +323,9 @@ async def test_a_task_cannot_take_a_lock_twice(purgatory: Purgatory[Any], clock:
 
     async def twice() -> None:
         async with locks("k"), locks("other"):
-            with pytest.raises(RuntimeError, match="this task has the lock on 'k' already"):
+            with pytest.raises(RuntimeError, match="this task already has the lock on 'k'"):
                 await locks.acquire("k", timeout=0)
-            with pytest.raises(RuntimeError, match="this task has the lock on 'k' already"):
+            with pytest.raises(RuntimeError, match="this task already has the lock on 'k'"):
                 async with locks("k"):
                     pass
 

@@ -21,7 +21,7 @@ class Call:
     """The context of one request: the broker, the client, and the API version.
 
     ``advertised``: the pair (key, highest version) for each API.  ``hold``: a function to call before a request is
-    parked, with the number of bytes that the request takes while it waits.  The connection counts these bytes, and
+    parked, with the number of bytes that the request takes while it waits.  The connection counts these bytes and
     raises :class:`CloseConnection` if a limit is exceeded.
     """
 

@@ -4,7 +4,7 @@ Parks: ``DelayedProduce``, for acks=-1, until the followers have the batches.
 
 A request with acks=0 gets no response; the broker reports an error by closing the connection.  With acks=1, the broker
 answers when the batch is in the log.  With acks=-1, a partition gets REQUEST_TIMED_OUT if its followers do not have the
-batch within the timeout, but the batch stays in the log.  An idempotent producer that sends the batch again gets the
+batch within the timeout, but the batch stays in the log.  If an idempotent producer sends the batch again, it gets the
 same offset and waits for the followers again.
 
 A batch whose header states a timestamp more than an hour ahead of the broker's clock is rejected, because every lookup

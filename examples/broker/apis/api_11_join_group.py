@@ -2,7 +2,8 @@
 
 Parks: in the coordinator's ``join`` purgatory, until the next generation begins.
 
-From version 4 on, a dynamic member without an id first gets MEMBER_ID_REQUIRED and an id, and joins again with that id.
+From version 4 on, a dynamic member without an id first gets MEMBER_ID_REQUIRED and an id; it then joins again with that
+id.
 
 These versions are fully supported.
 """

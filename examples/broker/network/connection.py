@@ -1,4 +1,4 @@
-"""One connection: it reads and writes frames, and handles one request at a time, in order.
+"""One connection: it reads and writes frames and handles one request at a time, in order.
 
 The connection keeps reading while a request is parked, so it detects a disconnect at once.  It then cancels the waiting
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses

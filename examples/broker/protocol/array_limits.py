@@ -2,7 +2,7 @@
 
 A frame of 1 MiB can contain half a million two-byte elements.  Each element would become an object of about a
 hundred bytes, so decoding would block the event loop for seconds and take hundreds of megabytes.  The check reads only
-the array lengths, and stops at the limit.
+the array lengths and stops at the limit.
 """
 
 import struct

@@ -14,7 +14,7 @@ At the end, these conditions must hold; otherwise, the exit code is 1:
 *   No operation is parked, and no connection is open.
 *   The memory use of the broker is flat: after the first tenth of the test, it grows by at most 4 MiB.  The log keeps
     at most one segment per partition.
-*   The broker has logged no error, and exits with code 0 on SIGTERM.
+*   The broker has logged no error and exits with code 0 on SIGTERM.
 """
 
 import argparse

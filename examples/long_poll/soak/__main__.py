@@ -2,8 +2,8 @@
 
 Readers wait on random topics for random sizes and times.  Some disconnect while they wait, and some are rejected
 because of a limit.  Writers publish messages.  From time to time, the load pauses.  The test then compares the
-responses that the clients received with the statistics of the server, and checks the server's memory.  Every
-``--restart-every`` seconds, the server gets SIGTERM while readers wait, and is started again on the same port.
+responses that the clients received with the statistics of the server and checks the server's memory.  Every
+``--restart-every`` seconds, the server gets SIGTERM while readers wait and is started again on the same port.
 
 The exit code is 0 if every request got one response with the right messages at the right time, if no operation is left,
 if the counters match, and if the memory use is flat.
@@ -87,7 +87,7 @@ class Clients:
         self._over = asyncio.Event()
 
     async def load(self, seconds: float, draw: random.Random, *, hang_up: float = 0.0, stay: float = 0.0) -> None:
-        """Run the load for some seconds, and return when no request is in progress.
+        """Run the load for ``seconds``, and return when no request is in progress.
 
         ``hang_up``: the share of requests that the client aborts.  ``stay``: the share of requests that wait so long
         that only a message or the shutdown ends the wait.

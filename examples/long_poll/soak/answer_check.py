@@ -1,8 +1,8 @@
 """The responses of one server to the clients of the soak test, and the check that they are consistent.
 
 A reader's request ends with a response (with enough bytes, or with fewer after a timeout), with a rejection (429 or
-503), or with a disconnect.  A connection that ends without a response is an error, unless the server is stopping; in
-that case, its statistics must show that it never accepted the request.
+503), or with a disconnect.  If a connection ends without a response, this is an error unless the server is stopping; in
+that case, the server's statistics must show that it never accepted the request.
 """
 
 from collections import defaultdict

@@ -49,7 +49,7 @@ The hard case: the awaiting task is cancelled
 ``task.cancel()`` and the end of the operation can happen in the same turn of the loop.  There are two orders:
 
 a)  *Cancelled, then the condition holds.*  ``task.cancel()`` has cancelled the future that ``park()`` awaits, but the
-    task has not run yet.  The next attempt to complete or expire the operation finds that the future is cancelled, and
+    task has not run yet.  The next attempt to complete or expire the operation finds that the future is cancelled and
     withdraws the operation instead: it ends CANCELLED, ``on_complete`` does not run, and no result is created for a
     task that no longer waits.
 b)  *Completed, then cancelled.*  The outcome stands.  The task still receives its CancelledError, as asyncio requires
@@ -397,8 +397,8 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
 
     Return whether any awaiter was answered.  ``keys``: see :func:`exception_of`.
 
-    Answering an awaiter schedules its task but runs no code of the task.  An awaiter that cannot be answered does not
-    prevent the others from being answered: the error is reported at the end, or raised if no purgatory could report it.
+    Answering an awaiter schedules its task but runs no code of the task.  If one awaiter cannot be answered, the others
+    still are: the error is reported at the end, or raised if no purgatory could report it.
     """
     park_future = operation._park_future
     awaiters = operation._awaiters

@@ -34,8 +34,8 @@ _INSTANCES: Iterator[int] = count(1)  # for all purgatories in the process
 class ObserverNotifier:
     """Notifies observers; an observer that raises is detached, and the error is reported.
 
-    Only methods that an observer defines are called: a method that it lacks, or inherits from :class:`Observer`, is
-    skipped.  An event that no observer receives is not created.
+    Only methods that an observer defines are called: methods that it lacks or that it inherits from :class:`Observer`
+    are skipped.  An event that no observer receives is not created.
 
     ``active``: whether there is any observer.
     """

@@ -121,10 +121,10 @@ class BaseTimer:
     def expire_due(self, now_ms: Any) -> int:
         """Run the tasks that are due at ``now_ms``, in the order of the deadlines; return how many tasks ran.
 
-        This method does not read a clock.  A task that is already due when a callback adds it waits for the next call.
-        The tasks run in the caller's context.  After the timer has closed, nothing runs.  Raises TypeError unless
-        ``now_ms`` is an int, ValueError if it is above ``10**18`` or below ``-10**18``, and RuntimeError as :meth:`add`
-        does.
+        This method does not read a clock.  If a task is already due when a callback adds it, it waits for the next
+        call.  The tasks run in the caller's context.  After the timer has closed, nothing runs.  Raises TypeError
+        unless ``now_ms`` is an int, ValueError if it is above ``10**18`` or below ``-10**18``, and RuntimeError as
+        :meth:`add` does.
         """
         self._guard.validate()
         if not isinstance(now_ms, int):

@@ -33,8 +33,8 @@ class TimerTaskList:
     """Tasks in the order of arrival, with a common expiration.
 
     ``expiration_ms``: the start of the span of time that the bucket covers, or -1 while it is not in the delay queue.
-    A bucket that becomes empty stays queued until its expiration: if a task is added before then, the bucket need not
-    be queued again; otherwise, the delay queue drops the bucket when its turn comes.
+    When a bucket becomes empty, it stays queued until its expiration: if a task is added before then, the bucket need
+    not be queued again; otherwise, the delay queue drops the bucket when its turn comes.
     """
 
     __slots__ = ("_root", "counter", "expiration_ms")

@@ -175,10 +175,10 @@ class TimerCore:
         """Run the tasks due at ``now_ms``, in the order of their deadlines; return how many ran.
 
         A ``limit`` above 0 bounds the number of tasks that run, cascade, or move; the rest are kept for the next call.
-        A task that is already due when a callback adds it waits for the next call, so this call ends even if every task
-        adds another.  A contained exception is passed to ``on_error``; KeyboardInterrupt and the like propagate, and
-        the next call continues after the task that raised.  If the method is called from inside a task, it does nothing
-        and returns 0.
+        If a task is already due when a callback adds it, it waits for the next call, so this call ends even if every
+        task adds another.  A contained exception is passed to ``on_error``; KeyboardInterrupt and the like propagate,
+        and the next call continues after the task that raised.  If the method is called from inside a task, it does
+        nothing and returns 0.
         """
         if self._expiring:
             return 0

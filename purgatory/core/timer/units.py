@@ -23,7 +23,7 @@ __all__ = [
     "validated_time",
 ]
 
-# Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond, and
+# Slightly less than a millisecond: it lifts every fraction of at least a nanosecond to the next whole millisecond but
 # ignores rounding noise in a product of floats (0.069 * 1000 is 69.00000000000001 and means 69).
 _ALMOST_ONE: Final = 0.999999
 _TOO_LONG: Final = 10**16

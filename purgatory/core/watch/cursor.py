@@ -3,7 +3,7 @@
 A check that tries every watcher in one pass follows the links of the list itself; see :mod:`purgatory.core.purgatory`.
 A check with a limit, a check with a value, and a check that works in slices use a cursor.
 
-A cursor refers to a watch, not to an index.  A watch that leaves its list keeps its ``after``, so a cursor at that
+A cursor refers to a watch, not to an index.  When a watch leaves its list, it keeps its ``after``, so a cursor at that
 watch still reaches the watches after it.  Lists grow only at the end, so no watch is skipped or returned twice.
 """
 
@@ -77,7 +77,7 @@ class WatchCursor:
 class ReachedCursor(WatchCursor):
     """An iteration over the watchers of one key that have either no threshold or one that the value reaches.
 
-    If the value reaches at most ``most`` thresholds, the cursor takes the watchers with these thresholds from the heap,
+    If the value reaches at most ``most`` thresholds, the cursor takes the watchers with these thresholds from the heap
     and does not visit the watchers with other thresholds.  Otherwise, it visits every watcher in the order of arrival
     and sets ``skips`` for those that must not be tried, so that a caller that works in slices can count them.  In both
     cases, creating a cursor costs O(``most``).

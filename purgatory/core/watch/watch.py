@@ -19,7 +19,7 @@ class Shard:
     """The entries for some of the keys; see :mod:`.watcher_lists`.
 
     ``entries``: an Operation or a Watch for each key.  ``plain``: whether every key so far has been plain.  ``lone``:
-    stands for the watch of each operation that is itself an entry, and leads to this shard without hashing the key
+    stands for the watch of each operation that is itself an entry; it leads to this shard without hashing the key
     again.
     """
 

@@ -4,7 +4,7 @@ A piece is a span of time of one purgatory in one run of a server, so it is as d
 single operations would put fewer operations into each bucket.  Two purgatories with the same name are kept apart by
 their ``instance``.
 
-A first pass over a few columns counts the operations of each purgatory, and takes every n-th parking time; these times
+A first pass over a few columns counts the operations of each purgatory and takes every n-th parking time; these times
 are enough to place the borders.  If the tasks run on this machine, they read the files with pyarrow, as the tasks of a
 report do; a task reads only the row groups of its piece.  Otherwise, Spark reads the rows and groups them by piece.
 """
@@ -68,7 +68,7 @@ Work = Callable[[pa.Table, int, "Piece"], list[Any]]
 
 
 class Piece(NamedTuple):
-    """Operations of one purgatory that parked at ``first_ms`` or later, and before ``next_ms``.
+    """Operations of one purgatory that parked at ``first_ms`` or later and before ``next_ms``.
 
     ``files``: the files that contain some of these operations; empty if Spark reads the rows.
     """

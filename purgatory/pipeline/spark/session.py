@@ -64,7 +64,7 @@ def spark_session(
 
     An active session, or the session of ``spark-submit``, is used as it is and is not stopped.  Otherwise, a session is
     created with ``settings``.  If ``master`` (default ``local[*]``) is local, ``settings`` are added to the settings
-    for one machine, and take precedence over them.  With ``remote``, the URL of a Spark Connect server, the session
+    for one machine and take precedence over them.  With ``remote``, the URL of a Spark Connect server, the session
     runs on that server.  The created session is stopped at the end, and its directories are removed.  Raises SparkEnded
     if the Java process of the created session ends before that.
     """
@@ -119,7 +119,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def has_local_workers(spark: SparkSession) -> bool:
-    """Return whether the workers run on this machine, and therefore have its packages and its files."""
+    """Return whether the workers run on this machine and therefore have its packages and its files."""
     # The session's own settings also contain the master, but reading one of them makes Java load Spark SQL.
     return not is_connect(spark) and is_local_mode(spark.sparkContext.master)
 
