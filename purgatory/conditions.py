@@ -144,8 +144,8 @@ class AllKeys(Condition):
     """``all_keys(inner)``: the inner condition holds for each key separately; ``all_keys``: one signal for each key.
 
     The state contains the inner state of each key for which the inner condition does not hold yet.  The state is stored
-    as a dict if all keys are strings; otherwise, as a list of pairs, each with the position of the key and the inner
-    state.
+    as a dict if all keys are strings; otherwise, it is stored as a list of pairs, each with the position of the key and
+    the inner state.
     """
 
     __slots__ = ("inner",)

@@ -146,5 +146,5 @@ def main() -> int:
     """Run both parts and return the exit status."""
     _run("A long poll, over sockets on 127.0.0.1:", _long_poll)
     _run("\nA Kafka consumer group rebalances, in virtual time:", _consumer_group)
-    print("\nThe same with a real HTTP server, a live page and a Kafka broker: purgatory examples")
+    print("\nThe same with a real HTTP server, a live page, and a Kafka broker: purgatory examples")
     return 0

@@ -182,8 +182,8 @@ class Observer(Protocol):
 class Quantiles:
     """Quantiles of a duration in seconds; all zero while ``count`` is 0.
 
-    They come from a log-linear histogram of whole milliseconds: exact up to 64 ms; above that, at most 3.2% too high
-    and never too low.  ``max`` is exact.
+    They come from a log-linear histogram of whole milliseconds, so they are exact up to 64 ms and, above that, at most
+    3.2% too high and never too low.  ``max`` is exact.
     """
 
     count: int = 0

@@ -103,7 +103,7 @@ class Subscription:
                 if operation._state == PENDING:
                     operation._listeners = room._core.listen(operation, key)
                     room._core.call_when_ended(operation, partial(self._operation_ended, operation, key))
-                else:  # an observer has ended this operation, or has ended an earlier one and thereby the subscription
+                else:  # an observer has ended this operation or, with an earlier one, the subscription
                     self._operation_ended(operation, key)
                     return
         except BaseException:

@@ -25,8 +25,8 @@ arrive faster than the checks can run are therefore merged in the inbox, so ther
 
 The loop is woken after the lock has been released; otherwise, the loop's thread would wake only to wait for the lock.
 No wake-up is lost: the flag ``waking`` is set under the lock, together with the request, and cleared under the lock
-when the inbox is emptied.  While the flag is set, therefore, one of three things holds: the callback that empties the
-inbox is in the loop; the thread that set the flag is about to put the callback there, even if that thread is
+when the inbox is emptied.  Therefore, while the flag is set, one of three conditions holds: the callback that empties
+the inbox is in the loop; the thread that set the flag is about to put the callback there, even if that thread is
 interrupted; or keys are entering the queue.
 
 The event loop

@@ -1,7 +1,7 @@
 """Waiting for several futures at once.
 
 This is Kafka's ``DelayedFuturePurgatory``: a request whose work is spread over other threads or machines is answered
-when all parts are done, or with the results so far when its time is up.  Kafka parks all such operations on a single
+when all parts are done or, with the results so far, when its time is up.  Kafka parks all such operations on a single
 shared key and completes them from an executor as their parts finish.  Here, each future is a separate key, which is
 checked when the future is done.
 """

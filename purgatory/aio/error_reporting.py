@@ -14,8 +14,8 @@ _LOGGER = logging.getLogger("purgatory")
 def report(message: str, error: BaseException, **context: Any) -> None:
     """Call the running loop's exception handler, or write to the log if no loop is running.
 
-    The log and asyncio's default handler print the objects in ``context``.  If the ``repr`` of such an object raises,
-    the error would be hidden, so a string replaces the object.
+    The log and asyncio's default handler print the objects in ``context``.  If an object's ``repr`` raises, a string
+    replaces the object; otherwise, the error would be hidden.
     """
     try:
         loop = asyncio.get_running_loop()

@@ -649,7 +649,7 @@ def finish(
     """Clean up after the await has raised because the task was cancelled or the operation failed.
 
     Return None if the caller must re-raise.  If the future belongs to another event loop, which has stopped, nothing
-    has changed; return a coroutine that waits again; the caller must await this coroutine instead.
+    has changed.  In that case, return a coroutine that waits again, for the caller to await instead.
     """
     if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
         return _wait_in_this_loop(purgatory, operation, waiter)

@@ -23,7 +23,7 @@ class TaskNames(EndObserver):
         room = Purgatory("orders", observers=[TaskNames()])
 
     ``python -m asyncio pstree PID`` (Python 3.14), ``asyncio.all_tasks()``, and debuggers then show ``orders: GET
-    /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task gets its previous name back,
+    /orders/{id} on order-7`` instead of ``Task-4711``.  When the operation ends, the task's previous name is restored,
     unless other code has renamed it in the meantime.  A task with several operations is named after the latest one that
     is still parked.
 
@@ -57,7 +57,7 @@ class TaskNames(EndObserver):
         task.set_name(named.name)
 
     def ended(self, event: Event) -> None:
-        """Give the task its previous name back."""
+        """Restore the task's previous name."""
         named = self._named.pop((event.instance, event.op_id), None)
         if named is None:
             return

@@ -17,8 +17,9 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
 6.  The task is cancelled only if nothing but a disconnect can follow.  A middleware such as Starlette's
     ``BaseHTTPMiddleware`` may need several turns of the loop to pass on a message and would lose the message if it
     were cancelled in the meantime.  If the task is not cancelled, the ``receive()`` stays pending for the handler or
-    the next wait, until the request's task, which created the :class:`Connection`, ends.  In gunicorn's own worker, the
-    ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a disconnect.
+    the next wait, until the end of the request's task, which created the :class:`Connection`.  In gunicorn's own
+    worker, the ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a
+    disconnect.
 """
 
 import asyncio

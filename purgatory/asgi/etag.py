@@ -1,6 +1,6 @@
 """Entity tags, for waiting until a version differs from the client's version: RFC 9110, sections 8.8.3 and 13.1.2.
 
-The client sends the tag of its version in ``If-None-Match``.  The weak comparison is used, because the comparison
+The client sends the tag of its version in ``If-None-Match``.  Tags are compared weakly, because the comparison
 decides only whether the client has the current version: ``W/"41"`` and ``"41"`` are equal.
 """
 

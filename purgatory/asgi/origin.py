@@ -43,7 +43,7 @@ class OriginCheckMiddleware:
     GET, HEAD, OPTIONS, or TRACE, gets 403 if a browser sends it on behalf of a page from another origin.  Other
     programs do not send ``Origin`` and are not refused.
 
-    ``allowed_hosts``: host names and addresses without a port; by default, those of the local machine.  As in
+    ``allowed_hosts``: host names and addresses without a port; by default, the local machine's.  As in
     Starlette's ``TrustedHostMiddleware``, ``*.example.com`` allows every subdomain of example.com, and ``*`` allows
     every host, as does None.  If every host is allowed, the application relies on a proxy to check the host.  Raises
     TypeError unless ``allowed_hosts`` is None or an iterable of str, and ValueError for a ``*`` in any other position.

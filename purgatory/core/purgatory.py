@@ -186,7 +186,7 @@ class PurgatoryCore:
         self._guard: ThreadGuard = timer._guard
         self._contained = contained
         # The number of the latest arrival.  The watchers of a key are in the order of these numbers, and a check leaves
-        # out operations whose number is higher than the latest one was when the check began.
+        # out operations whose number is higher than the latest number at the start of the check.
         self._last_id: i64 = 0
         self._trying: Operation | None = None  # the operation that a check is trying
         # Operations that every check of their key must try, even a check that has already reached its limit:
@@ -268,8 +268,8 @@ class PurgatoryCore:
         queued.busy = 1
         self.depth += 1
         try:
-            # 5. The single try.  Between the return of try_complete() and the end of step 6, there is no await and no
-            # user code except that of the keys.
+            # 5. The single try.  Between the return of try_complete() and the end of step 6, there is no await, and
+            # only the keys can run user code.
             self._first_try(operation)
             if operation._state == PENDING:
                 # 6. Put the operation on its keys; if that fails, remove it as if nothing had happened.  The limits are
@@ -558,7 +558,7 @@ class PurgatoryCore:
     def _rollback(self, operation: Operation) -> None:
         """Undo the submission of an operation that could not be parked, unless comparing a key has ended it.
 
-        The operation can then be submitted again: its timeout starts from the beginning, and an absolute deadline stays
+        The operation can then be submitted again: its timeout starts over, and an absolute deadline stays
         the same.  The operation's number is not reused.
         """
         self._unwatch(operation)
@@ -1200,9 +1200,9 @@ class BasePurgatory:
 
 
 def _forget_timer(operation: Operation) -> None:
-    """Remove an operation that is entering from the timer to which it was added as a task.
+    """Remove the entering operation from the timer to which it was added as a task.
 
-    Its timeout then starts from the beginning, unless it is extended during its first try; an absolute deadline stays
+    Its timeout then starts over, unless it is extended during its first try; an absolute deadline stays
     the same.
     """
     bucket = operation._list

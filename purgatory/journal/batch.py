@@ -116,7 +116,7 @@ def by_date(batch: Batch) -> list[Batch]:
 
 
 def key_text(key: Hashable) -> str:
-    """Return a key as text: a str unchanged, bytes decoded, any other key as its ``repr``."""
+    """Return a key as text: a str is unchanged, bytes are decoded, and any other key becomes its ``repr``."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):

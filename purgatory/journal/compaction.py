@@ -10,8 +10,8 @@ No row is lost or duplicated, no matter when the process is killed.  The steps f
 4.  The replaced files are removed, and then the note.
 
 The next compaction finishes or undoes one that was killed: if the merged file is visible, the compaction performs step
-4; if not, it removes the note and the unfinished file.  A reader that does not know about the notes, such as another
-program, sees the merged rows twice between steps 3 and 4; after a kill, it sees them twice until the next compaction.
+4; if not, it removes the note and the unfinished file.  If a reader ignores the notes, as other programs do, it sees
+the merged rows twice between steps 3 and 4; after a kill, it sees them twice until the next compaction.
 
 Only complete files are merged, so a server may write to the journal at the same time.  Files from different runs or
 different folders are not merged: a folder ``date=2026-11-22`` keeps its rows, and the footers keep the time bounds.

@@ -181,7 +181,7 @@ class Journal(Observer):
     async def __aenter__(self) -> Self:
         if self._loop is not None or self._closed:
             raise RuntimeError(
-                f"{self!r} has been entered already: create a new journal, which may use the same directory"
+                f"{self!r} has already been entered: create a new journal, which may use the same directory"
             )
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, prepare, self.path)

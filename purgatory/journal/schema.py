@@ -70,7 +70,7 @@ COLUMNS: Final = (
         "keys",
         "strings",
         True,
-        "the keys under which the operation was parked, as text; empty if the operation never had to wait; null in a"
+        "the keys on which the operation was parked, as text; empty if the operation never had to wait; null in a"
         " `dropped` row",
     ),
     Column(

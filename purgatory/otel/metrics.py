@@ -79,7 +79,7 @@ _Read = Callable[[Statistics], Iterable[tuple[float, dict[str, str]]]]
 
 
 def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: int = 0) -> None:
-    """Report these purgatories and their timers to OpenTelemetry, in addition to those of earlier calls.
+    """Report these purgatories and their timers to OpenTelemetry, in addition to the ones from earlier calls.
 
     ``purgatories``: the purgatories to observe.
 
@@ -131,7 +131,7 @@ def observe(*purgatories: Purgatory[Any], meter: Meter | None = None, hot_keys: 
 
 
 def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
-    """Report these relays to OpenTelemetry, in addition to those of earlier calls.
+    """Report these relays to OpenTelemetry, in addition to the ones from earlier calls.
 
     ``relays``: the relays to observe.  ``meter``: as in :func:`observe`.
 

@@ -1,7 +1,7 @@
 """Load a journal into a table that is partitioned by date: Parquet files, or Delta Lake.
 
 The rows for a date replace the table's rows for that date.  A load can therefore be repeated after a failure,
-or because a date was not over yet.  It does not matter whether the files of the journal were merged in the meantime.
+or if a date was not over yet.  It does not matter whether the files of the journal were merged in the meantime.
 Other dates in the table stay as they are.
 """
 

@@ -53,7 +53,7 @@ class _Engine:
 class _Subscription:
     """One subscription, which belongs to the event loop in which it was created.
 
-    All methods except ``send`` and ``lose`` are called in the thread of that loop.  Payloads that other threads send
+    All methods except ``send`` and ``lose`` are called in the thread of that loop.  Payloads from other threads
     wait in the ``inbox``; one callback in the loop takes them all.
     """
 

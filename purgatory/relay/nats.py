@@ -60,10 +60,10 @@ class NatsTransport:
     def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:
         urls = [url] if isinstance(url, str) else url
         if not isinstance(urls, list):
-            raise TypeError(f"url must be a str or a list of them, got {described(url)}")
+            raise TypeError(f"url must be a str or a list of str, got {described(url)}")
         for one in urls:
             if not isinstance(one, str):
-                raise TypeError(f"url must be a str or a list of them, got a list with {described(one)}")
+                raise TypeError(f"url must be a str or a list of str, got a list with {described(one)}")
         if not isinstance(subject, str):
             raise TypeError(f"subject must be a str, got {described(subject)}")
         if not subject or any(character in subject for character in "*> \t\r\n"):
@@ -243,7 +243,7 @@ async def _give_up(client: Client) -> None:
 
 def _validate_urls(urls: list[str]) -> None:
     if not urls:
-        raise ValueError("url must be a str or a list of them, got an empty list")
+        raise ValueError("url must be a str or a list of str, got an empty list")
     schemes = set()
     for url in urls:
         full = f"nats://{url}" if "://" not in url and _WITHOUT_SCHEME.search(url) else url

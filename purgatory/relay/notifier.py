@@ -88,10 +88,10 @@ class Notifier:
         ``Connection``, or a Django connection.  ``keys`` may map keys to values.
 
         With :class:`PostgresTransport`, the notice is part of the transaction.  With the other transports, it is sent
-        after the commit; this requires an SQLAlchemy session or a Django connection.  A session that is joined to an
-        outer transaction commits too early: call :meth:`check` after the outer commit instead.  If sending fails, the
-        change has already been committed, so the error is written to the log; the other processes find the change at
-        their next resync.
+        after the commit; this requires an SQLAlchemy session or a Django connection.  If a session is joined to an
+        outer transaction, it commits too early: call :meth:`check` after the outer commit instead.  If sending fails,
+        the change has already been committed, so the error is written to the log; the other processes find the change
+        at their next resync.
 
         Raises TypeError for any other connection (the message names what to call instead), and the errors that
         :meth:`check` raises for keys.
@@ -117,7 +117,7 @@ class Notifier:
         """Close the connection.
 
         The method is idempotent.  It may be called while an event loop is running; the call then blocks the loop for a
-        moment.  It may be called in a signal handler; if the handler has interrupted a call of the notifier, that call
+        moment.  It may be called in a signal handler; if the handler has interrupted a call to the notifier, that call
         closes the connection when it ends.
         """
         with self._lock:

@@ -443,9 +443,7 @@ class Refresher:
         try:
             if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
                 if await end_tasks([reading], self._clock, self._limit_ms):
-                    _LOGGER.error(
-                        "a call to refresh did not end when it was cancelled and is left behind: %s", reading
-                    )
+                    _LOGGER.error("a call to refresh did not end when it was cancelled and is left behind: %s", reading)
                 raise TimeoutError(
                     f"refresh of {len(keys)} keys has not returned within {to_seconds(self._limit_ms):g} s"
                 )

@@ -1,7 +1,7 @@
 """Connections that take part in a transaction: psycopg, asyncpg, SQLAlchemy, and Django.
 
 With Postgres, the notice is a query within the transaction.  With other engines, the notice is sent after the commit,
-which SQLAlchemy announces for a session, and Django for a connection.  None of these packages is imported just to
+which SQLAlchemy announces for a session and Django for a connection.  None of these packages is imported just to
 recognize a connection: if a package is not loaded, the connection cannot be one of its objects.
 """
 
@@ -180,4 +180,4 @@ def _committed(session: Any) -> None:
 
 def _ended(session: Any, transaction: Any) -> None:
     if transaction.parent is None:
-        session.info[_PENDING].clear()  # not empty only if the transaction was rolled back
+        session.info[_PENDING].clear()  # nonempty only if the transaction was rolled back

@@ -48,7 +48,7 @@ class _Waker(EndObserver):
     """Wakes a task at every event and when the purgatory closes, even if the purgatory belongs to another loop.  The
     task examines the purgatory in a later turn of its loop.
 
-    The object is an observer.  It is also registered as a subscription, so that closing the purgatory also ends this
+    The object is an observer.  It is also registered as a subscription, so that closing the purgatory ends this
     object.
     """
 

@@ -216,7 +216,7 @@ class VirtualClock(Clock):
         2. In each turn of the loop, the first settling task checks whether every other task is idle.
         3. When all are idle, it releases the tasks that do not move the time; they are removed from the settling tasks
            and continue.
-        4. If a task moves the time, it returns when all tasks are idle and there are none to release.
+        4. If a task moves the time, it returns when all tasks are idle and no task is left to release.
         """
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()

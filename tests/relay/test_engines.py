@@ -683,7 +683,7 @@ def test_bad_arguments() -> None:
         (lambda: RedisTransport(3), TypeError, "url must be a str, got 3"),  # type: ignore[arg-type]
         (lambda: RedisTransport("redis://h", channel=3), TypeError, "channel must be a str, got 3"),  # type: ignore[arg-type]
         (lambda: RedisTransport("redis://h", channel=""), ValueError, "channel must not be empty"),
-        (lambda: NatsTransport(3), TypeError, "url must be a str or a list of them, got 3"),  # type: ignore[arg-type]
+        (lambda: NatsTransport(3), TypeError, "url must be a str or a list of str, got 3"),  # type: ignore[arg-type]
         (lambda: NatsTransport("", subject=3), TypeError, "subject must be a str, got 3"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(kind) as refused:

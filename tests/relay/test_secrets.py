@@ -278,7 +278,7 @@ def test_an_address_that_cannot_work_is_refused_at_once(make: Callable[[str], An
         (lambda: NatsTransport("nats://me:secret@"), "got one without a host;"),
         (lambda: NatsTransport(":4222"), "got one without a host;"),
         (lambda: NatsTransport("nats://a,nats://b"), "got one with a blank or a comma in its host;"),
-        (lambda: NatsTransport([]), "url must be a str or a list of them, got an empty list"),
+        (lambda: NatsTransport([]), "url must be a str or a list of str, got an empty list"),
         (lambda: NatsTransport(["nats://h", "ws://h"]), "WebSockets for all servers or for none"),
     ],
 )

@@ -64,10 +64,11 @@ def inspector(
     in a terminal.
 
     **The application has no authentication of its own.**  Anyone who can open the page sees the keys, kinds, errors,
-    and figures of all operations.  Mount it on a port that only operators can reach, or behind the application's
-    authentication.  It is read-only unless ``authorize`` is given; in that case, the page offers to withdraw or fail
-    the operations on one key, and the application calls ``authorize(action)`` with an :class:`InspectorAction` for each
-    such request.  ``authorize`` may be a coroutine function; only the result True allows the action.
+    and figures of all operations.  Mount the inspector on a port that only operators can reach, or behind the
+    application's authentication.  It is read-only unless ``authorize`` is given; in that case, the page offers to
+    withdraw or fail the operations on one key, and the application calls ``authorize(action)`` with an
+    :class:`InspectorAction` for each such request.  ``authorize`` may be a coroutine function; only the result True
+    allows the action.
 
     ``rooms``: purgatories or relays; a relay adds both itself and its purgatory.  ``relay``: a relay of one of the
     purgatories, or several relays.

@@ -49,7 +49,8 @@ class NoAnswerError(Exception):
 class Collector:
     """Takes frames of purgatories and relays.
 
-    A purgatory is read in its own event loop if that loop runs in another thread; otherwise, in the caller's loop.
+    A purgatory is read in its own event loop if that loop runs in another thread; otherwise, it is read in the caller's
+    loop.
     """
 
     def __init__(self, rooms: Sequence["Purgatory[Any]"], relays: Sequence["Relay"], history: float) -> None:

@@ -42,7 +42,7 @@ def _of_relays(frame: dict[str, Any]) -> Iterator[_Finding]:
             yield _finding(
                 "critical",
                 room,
-                "The relay is not connected: checks of other workers do not arrive, and those of this worker do not "
+                "The relay is not connected: checks of other workers do not arrive, and checks of this worker do not "
                 f"leave.{reason}",
             )
         minute = minutes.get(room)

@@ -398,7 +398,7 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
     Return whether any awaiter was answered.  ``keys``: see :func:`exception_of`.
 
     Answering an awaiter schedules its task but runs no code of the task.  If one awaiter cannot be answered, the others
-    still are: the error is reported at the end, or raised if no purgatory could report it.
+    are still answered: the error is reported at the end, or raised if no purgatory could report it.
     """
     park_future = operation._park_future
     awaiters = operation._awaiters

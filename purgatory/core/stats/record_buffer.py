@@ -22,7 +22,7 @@ class RecordBuffer:
     failed, 5 expired by closing), the purgatory as ``(name, instance)``, the class of the operation or the ``kind``
     argument of a wait, ``op_id``, ``keys``, ``parked_ms``, ``deadline_ms`` or None, and ``finished_ms``; all as in
     :class:`~purgatory.events.Event`.  When the length of ``values`` has reached ``flush_at``, :meth:`flush` is called;
-    it may replace the list.  An observer may instead have its buffer in an attribute named ``record_buffer``.
+    that method may replace the list.  An observer may instead have its buffer in an attribute named ``record_buffer``.
     """
 
     __slots__ = ("flush_at", "values")

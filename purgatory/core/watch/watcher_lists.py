@@ -232,7 +232,7 @@ class WatcherLists:
     def add_threshold(self, watch: ThresholdWatch) -> bool:
         """Add the watch to the key's watches that have a threshold.
 
-        These are in a heap that belongs to the key's list, so an entry that is not a list yet is first replaced with
+        The heap of these watches belongs to the key's list, so an entry that is not a list yet is first replaced with
         one; a watch without a threshold moves into that list.
 
         If its operation already watches the key, because two keys have become equal, change nothing and return False.

@@ -92,7 +92,7 @@ def compare(
 
 
 def write_comparison(comparison: Comparison, out: Location, spark: SparkSession | None = None) -> Location:
-    """Write the changes as Parquet, CSV, and JSON, the pictures, and the page; return the location of the page.
+    """Write the changes (as Parquet, CSV, and JSON), the pictures, and the page; return the location of the page.
 
     The files replace earlier ones only when all of them are complete.  Raises BadOutput if ``out`` is a file.
     ``spark``: the session that writes to a URI; by default, the active one.

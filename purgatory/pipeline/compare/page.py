@@ -95,15 +95,15 @@ def comparison_page(comparison: "Comparison", pictures: dict[str, Picture]) -> s
         PageTable(
             "Unclear",
             _table(comparison, "unclear"),
-            "Quantiles that changed, but of too few operations: fewer than ten are above the quantile. An unclear"
+            "Quantiles that changed but have too few operations: fewer than ten are above the quantile. An unclear"
             " figure is neither worse nor the same.",
             verdicts=True,
         ),
         PageTable(
             "Same",
             _table(comparison, "same"),
-            "Figures of the journal as a whole whose change is below the threshold or within chance. An interval can"
-            " still differ; the note names it.",
+            "Figures of the journal as a whole whose change is below the threshold or may be due to chance. An interval"
+            " can still differ; the note names it.",
             verdicts=True,
         ),
     ]

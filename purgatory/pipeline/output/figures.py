@@ -184,7 +184,7 @@ def _box(figure: Figure) -> Bbox:
 
 
 def empty(axes: Axes, text: str) -> None:
-    """Write into empty axes why they are empty, and hide their scales, which would measure nothing."""
+    """Write the reason into empty axes, and hide their scales, which would measure nothing."""
     axes.xaxis.set_visible(False)
     axes.yaxis.set_visible(False)
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")

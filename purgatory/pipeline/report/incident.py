@@ -29,7 +29,7 @@ _VERBS: Final = {EXPIRED: "expired", FAILED: "failed", CANCELLED: "were cancelle
 class Worst(NamedTuple):
     """The interval that affected the most operations.
 
-    ``outcome``: the outcome of which its operations had a greater share, if the keys of such operations are known.
+    ``outcome``: the outcome that a greater share of its operations had, if the keys of such operations are known.
     """
 
     names: Names

@@ -61,7 +61,7 @@ _EXPLAINED: Final = {
     " into account: keys are ordered by the least share that the numbers prove, so 4 of 30 come after 37 of 406.",
     "over_time": "By the step of time in which the operations parked or were refused. A row without a kind is the whole"
     " purgatory; the kinds of refused operations are not known.",
-    "dropped": "Each run of a server that wrote into this journal, and the number of rows it dropped.",
+    "dropped": "Each run of a server that wrote to this journal, and the number of rows that it dropped.",
 }
 _OPTIONAL: Final = (*HOT_OUTCOMES, "refused", "immediate", "late_p50", "late_p99")
 COLOURS: Final = {

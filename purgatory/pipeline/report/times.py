@@ -6,7 +6,7 @@ interval.
 
 For a step with ``n`` operations, a difference is more than chance if:
 
-*   a **share** differs by at least ``z`` standard errors, and by at least ten operations,
+*   a **share** differs by at least ``z`` standard errors and by at least ten operations,
 *   a **quantile** ``q`` of the step has at least ten operations above it, and their number, ``n (1 - q)``, differs from
     ``n s`` by ``z`` standard deviations of a Poisson distribution; ``s`` is the share of the baseline above the same
     wait.
@@ -154,7 +154,7 @@ def _table(rows: list[Row], journal: TimeSteps) -> pa.Table:
 def _has_ended(interval: Row, steps: Iterable[Row]) -> bool:
     """Return whether a later operation shows that the interval has ended.
 
-    An operation does not show that if it has the outcome of the interval (``expired`` for an interval of waits), if it
+    An operation does not show this if it has the outcome of the interval (``expired`` for an interval of waits), if it
     still waited, or if it expired because its purgatory closed.
     """
     bad = interval.get("outcome", EXPIRED)

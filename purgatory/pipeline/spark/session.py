@@ -1,7 +1,7 @@
 """A Spark session: the active one, or a quiet one for this machine.  The module defines how a session begins, what it
 logs, and how it ends.
 
-A session that this process has created ends normally, after an interrupt, or because Java has ended.  Each Python
+A session of this process can end in three ways: normally, after an interrupt, or because Java has ended.  Each Python
 thread has one connection to Java.  After an interrupt, the answer to the interrupted call still arrives, and the next
 call in the same thread would mistake that answer for its own.  The session is therefore stopped in another thread.
 """

@@ -189,7 +189,7 @@ def check_checkpoint(checkpoint: Location) -> None:
 
 
 def check_places(settings: Settings) -> None:
-    """Raise BadOutput if one of the output, the checkpoint, and the source lies within another one.
+    """Raise BadOutput if the output, the checkpoint, or the source lies within another one of these.
 
     Spark would not find the partitions of the output if its directory also contained other folders.
     """
@@ -203,8 +203,8 @@ def check_places(settings: Settings) -> None:
 def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
     """Raise ValueError if the checkpoint and the output belong to different jobs: batches of one would be replaced.
 
-    A checkpoint from an earlier release does not contain the location of its output; in that case, its batches must be
-    those in the output.  ``spark``: the session for URIs.
+    A checkpoint from an earlier release does not contain the location of its output; in that case, the checkpoint's
+    batches must be the ones in the output.  ``spark``: the session for URIs.
     """
     checkpoint = directory_at(settings.checkpoint, spark)
     begun = checkpoint.names("offsets")
