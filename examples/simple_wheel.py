@@ -38,8 +38,8 @@ class SimpleWheel:
         self.ticks = 0
 
     def add(self, delay_ms: int, callback: Callable[[], object]) -> int:
-        """Call ``callback`` after ``delay_ms`` milliseconds, rounded up to whole ticks, and to at least one.  Return a
-        number for :meth:`cancel`.
+        """Call ``callback`` after ``delay_ms`` milliseconds, rounded up to a whole number of ticks, at least one.
+        Return a number for :meth:`cancel`.
 
         Raise RuntimeError after :meth:`stop` or :meth:`drain`.
         """

@@ -183,7 +183,7 @@ class Rebalancer:
     def _pause_session(self, group: Group, member: Member) -> None:
         """Pause the session of a parked member; the member counts as alive.
 
-        The wait of a member that has never been part of a generation is limited.  Its client may have given up the
+        The wait of a member that has never been part of a generation is limited.  Its client may have given up on the
         request, and no other event would end the wait.
         """
         if member.is_new:

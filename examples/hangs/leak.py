@@ -1,4 +1,4 @@
-"""A leak in the application: for each visitor, it parks an operation without a deadline and then forgets it."""
+"""A leak: for each visitor, the application parks an operation without a deadline and then forgets the operation."""
 
 from collections.abc import Sequence
 from typing import Any

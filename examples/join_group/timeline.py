@@ -73,7 +73,7 @@ def draw(canvas: Canvas, height: float, title: str, simulation: Simulation) -> N
     canvas.text(
         _LEFT + 9 * len(title) + 24,
         34,
-        f"seed {simulation.scenario.seed}; each row is a member, each line across the rows is a rebalance",
+        f"seed {simulation.scenario.seed}; each row is a member, and each line across the rows is a rebalance",
         "faint",
         13,
     )

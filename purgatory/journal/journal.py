@@ -314,7 +314,7 @@ class Journal(Observer):
             self._start_timer()
 
     def _retry_later(self) -> None:
-        """Start the timer after a failed attempt, even if no row follows.  May be called in any thread."""
+        """Start the timer after a failed attempt, even if no row follows.  Any thread may call this method."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start_timer, context=Context())

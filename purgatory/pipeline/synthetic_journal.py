@@ -1,8 +1,8 @@
 """Generate journals for measurements: seeded, of any size, with known answers.
 
 Arrivals are uniform, with ``rate`` arrivals per second.  Keys have a Zipf distribution, and waits have a log-normal
-distribution.  An operation that would wait longer than its timeout expires, slightly late.  The rows have the schema of
-the journal; within a file, they are in the order of their ends.  The counts of the generated rows are in
+distribution.  If an operation would wait longer than its timeout, it expires, slightly late.  The rows have the schema
+of the journal; within a file, they are in the order of their ends.  The counts of the generated rows are in
 ``_answers.json`` beside the files.
 """
 

@@ -63,7 +63,7 @@ async def sleep_ms(clock: Clock, delay_ms: int) -> None:
 async def end_tasks(tasks: "Iterable[asyncio.Task[Any]]", clock: Clock, limit_ms: int) -> "set[asyncio.Task[Any]]":
     """Cancel the tasks, and wait at most ``limit_ms`` until they have ended; return the tasks that have not ended.
 
-    A task that swallows its cancellation, as client libraries sometimes do, is cancelled repeatedly.
+    If a task swallows its cancellation, as client libraries sometimes do, it is cancelled repeatedly.
     """
     pending = {task for task in tasks if not task.done()}
     until_ms = clock.ceil_ms() + limit_ms

@@ -49,7 +49,7 @@ def clock_time(at: float, now: float) -> str:
 
 
 def room_names(frame: dict[str, Any]) -> list[str]:
-    """Return the names of the purgatories in the frame that can be shown."""
+    """Return the names of those purgatories in the frame that can be shown."""
     return [room["name"] for room in frame["rooms"] if not room.get("silent")]
 
 

@@ -82,7 +82,7 @@ class Keyboard:
             return ""
         try:
             typed = os.read(sys.stdin.fileno(), 1024)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal has been closed
             typed = b""
         return self._decoder.decode(typed) if typed else _END
 

@@ -8,9 +8,9 @@ A read ends at the high watermark and at the end of a segment.  The broker answe
 *   The offset for one of its partitions lies in an older segment than the high watermark, so later appends cannot add
     anything to what the fetch can read there.
 
-As in Kafka, a partition that does not exist when the request arrives gets an error in the response, but does not end
-the wait for the other partitions.  The response always contains the first batch, even if it exceeds ``max_bytes``.  A
-fetch from an offset between the high watermark and the end of the log waits.
+As in Kafka, a partition that does not exist when the request arrives gets an error in the response but does not end
+the wait for the other partitions.  The response always contains the first batch, even if it exceeds ``max_bytes``.  If
+a fetch begins at an offset between the high watermark and the end of the log, it waits.
 
 If a request lists a partition twice, the last entry counts, as in Kafka.  While all parked fetches together exceed
 ``max_parked_partitions`` partitions, the broker immediately answers further fetches of many partitions with the records

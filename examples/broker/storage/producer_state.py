@@ -39,8 +39,8 @@ class ProducerCount:
 class Producers:
     """The producers of one partition.  Above ``limit``, the least recently active producer is removed.
 
-    ``count``: the shared count of the producers of all partitions, and its limit.  Above that limit, a partition that
-    adds a producer removes one of its own producers, so other partitions are not affected.
+    ``count``: the shared count of the producers of all partitions, and its limit.  Above that limit, when a partition
+    adds a producer, it removes one of its own producers, so other partitions are not affected.
     """
 
     def __init__(self, limit: int, count: ProducerCount | None = None) -> None:

@@ -117,7 +117,7 @@ def placed(batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
 
 
 def stored_batch(data: bytes) -> Batch:
-    """Return the batch for bytes from a log; they were checked when they were appended."""
+    """Return the batch for bytes from a log.  The bytes were checked when they were appended."""
     base, _, _, _, _, attributes, last_delta, _, max_timestamp, producer, epoch, sequence, count = _HEADER.unpack_from(
         data
     )

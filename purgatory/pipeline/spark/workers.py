@@ -94,7 +94,7 @@ def _add(archive: zipfile.ZipFile, source: Path, name: str) -> None:
 
 
 def freeze_modules() -> None:
-    """Exclude from Python's garbage collection everything that this worker has loaded.  Other processes are left alone.
+    """Keep everything that this worker has loaded out of Python's garbage collection.  Other processes are left alone.
 
     Spark's workers collect all garbage after each task.  With pandas and PyArrow loaded, this collection takes 50 ms,
     longer than a short task takes.  A worker runs many tasks, and only the first one freezes anything.

@@ -146,7 +146,7 @@ def read_batch(spark: SparkSession, source: str, form: str = "parquet") -> DataF
 
 
 def check_stream_files(settings: Settings) -> None:
-    """Raise BadRowFile if a new stream cannot read its files.  Needs no session and checks only local files."""
+    """Raise BadRowFile if a new stream cannot read its files.  Only local files are checked, without a session."""
     directory = local_path(settings.source)
     if settings.source == "kafka" or settings.file_format == "json" or directory is None:
         return
