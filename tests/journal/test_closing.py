@@ -122,7 +122,7 @@ async def test_closing_a_journal_that_was_not_entered_does_nothing(tmp_path: pat
     await journal.aclose()
     await journal.aclose()
     await journal.flush()
-    with pytest.raises(RuntimeError, match="entered already"):
+    with pytest.raises(RuntimeError, match="already been entered"):
         await journal.__aenter__()
     assert not (tmp_path / "journal").exists()
 

@@ -372,7 +372,7 @@ async def test_events_after_the_journal_has_closed_count_as_dropped(
     assert purgatory.statistics().observers_detached == 0
     assert journal.statistics().dropped == 1
     await journal.aclose()
-    with pytest.raises(RuntimeError, match="entered already"):
+    with pytest.raises(RuntimeError, match="already been entered"):
         await journal.__aenter__()
 
 
@@ -610,7 +610,7 @@ def test_the_copy_in_a_forked_process_is_closed(tmp_path: pathlib.Path) -> None:
     warning, child, parent = ran.stdout.splitlines()
     place = tmp_path.resolve() / "journal"
     assert warning.startswith(
-        f"WARNING the journal {place} was entered before this process was forked, and records nothing"
+        f"WARNING the journal {place} was entered before this process was forked and records nothing"
     )
     assert [child, parent] == [
         f"<Journal closed '{place}' written=0 buffered=0 dropped=1> 1",

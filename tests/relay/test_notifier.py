@@ -489,7 +489,7 @@ def test_checking_in_a_signal_handler() -> None:
             notifier.check("a")
     assert len(transport.published) == 1
     assert "an event loop runs in this thread" in str(refused[0])
-    assert "a call of the notifier that this signal handler has interrupted" in str(refused[1])
+    assert "a call to the notifier that this signal handler has interrupted" in str(refused[1])
 
 
 def test_bad_arguments() -> None:

@@ -459,12 +459,12 @@ async def test_bad_arguments(clock: VirtualClock) -> None:
 async def test_before_it_is_entered_and_after_it_is_closed(clock: VirtualClock) -> None:
     """The call raises an error, and nothing is checked or stored."""
     (worker,), _ = workers(clock, 1)
-    with pytest.raises(RuntimeError, match="not entered"):
+    with pytest.raises(RuntimeError, match="not been entered"):
         worker.relay.check("a")
-    with pytest.raises(RuntimeError, match="not entered"):
+    with pytest.raises(RuntimeError, match="not been entered"):
         await worker.relay.park(Reached(worker, "a", 1, 5.0), ["a"])
     async with worker:
-        with pytest.raises(RuntimeError, match="entered already"):
+        with pytest.raises(RuntimeError, match="already been entered"):
             await worker.relay.__aenter__()
     with pytest.raises(PurgatoryClosed):
         worker.relay.check("a")
