@@ -100,7 +100,7 @@ def refusal(scope: Scope, allowed_hosts: frozenset[str] | None) -> tuple[int, st
     if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
         return None
     if _is_other_site(host, origin, site):
-        return 403, "the request comes from a page from another origin"
+        return 403, "the request was sent by a page from another origin"
     return None
 
 

@@ -180,7 +180,7 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
 
 
 class Durations(EndObserver):
-    """An observer that records, as histograms, how long operations waited and how late they expired.
+    """An observer that records in histograms how long operations waited and how late they expired.
 
     The histograms are ``purgatory.operation.wait.duration``, with the attributes ``purgatory.name``,
     ``purgatory.outcome``, and ``purgatory.operation.kind``, and ``purgatory.operation.late.duration``, with

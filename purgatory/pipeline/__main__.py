@@ -86,7 +86,7 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived.  Py4J closes its connection to Java only for a KeyboardInterrupt, so this is one."""
+    """Raised on SIGTERM.  Py4J closes its connection to Java only for a KeyboardInterrupt, so this exception is one."""
 
 
 class _Signals:

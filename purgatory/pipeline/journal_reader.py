@@ -171,7 +171,7 @@ def read_journal(
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
         readable, unreadable = readable_files(opened.files)
         if not unreadable or not readable:
-            raise JournalError(f"{file} is corrupt: its rows cannot be read, and nothing is left without it") from error
+            raise JournalError(f"{file} is corrupt: its rows cannot be read, and no other rows are left") from error
         rows = sum(read_footer(name).rows for name in readable)
         again = OpenJournal(spark, tuple(readable), tuple(readable), rows, (*opened.skipped, *unreadable))
         return work(again), again

@@ -100,7 +100,7 @@ def load_journal(
 def check_table(out: Location, file_format: str, spark: SparkSession | None = None) -> None:
     """Raise BadOutput if the directory has anything but such a table: the table would be unreadable after the load.
 
-    ``spark``: the session for a URI, which is not checked without a session.  With Spark Connect, nothing is checked,
+    ``spark``: the session for a URI; without a session, a URI is not checked.  With Spark Connect, nothing is checked,
     because the directory is on the server.
     """
     if str(out).startswith(TABLE) or (is_uri(out) if spark is None else is_connect(spark)):

@@ -3,7 +3,7 @@
 Parks: ``DelayedDeleteRecords``, until the followers have deleted the records too.  After the timeout, the response is
 REQUEST_TIMED_OUT, although the leader has deleted its records.
 
-Offset -1 means the high watermark.  An offset that has already been deleted is not an error.
+Offset -1 means the high watermark.  It is not an error if the records below the offset have already been deleted.
 
 These versions are fully supported.
 """

@@ -201,7 +201,7 @@ class InspectorApp:
             # Other sites may link to the page but must not load the page or its data.
             links = _headers(scope, b"sec-fetch-mode") == ["navigate"] and _path(scope) in ("", "/")
             if site not in ("same-origin", "none") and not links:
-                raise _Error(403, "the request comes from a page from another origin")
+                raise _Error(403, "the request was sent by a page from another origin")
 
     # Reading
 

@@ -113,6 +113,7 @@ def _settings(rows: list[dict[str, Any]], best: dict[str, int], budget_ms: float
     figure.tight_layout()
     caption = (
         "By tick, then by wheel size. The recommended setting is outlined. Hatched: CPU times within 5% of the lowest."
-        " Two runs differ by as much, so do not choose between them by CPU time. Lateness is the tick's lateness."
+        " Two runs of one setting differ by as much, so do not choose between them by CPU time. Lateness is the tick's"
+        " lateness."
     )
     return picture(figure, "Cost of each setting", caption)

@@ -52,8 +52,8 @@ _EXPLAINED: Final = {
     "outcomes": "How the operations of each kind ended. An immediate operation completed without waiting. Expired: the"
     " deadline passed. Expired by closing: the purgatory closed before the deadline, as when a server stops.",
     "waits": "Time from parking to the end, of operations that waited. A row without a kind is the whole purgatory.",
-    "lateness": "Time from the deadline to expiry, of operations that expired at their deadline; those that expired by"
-    " closing have none.",
+    "lateness": "The time from deadline to expiry, for operations that expired at their deadline; operations that"
+    " expired by closing are not counted.",
     "peaks": "The highest number of operations that waited at once, and the first bucket that reached it.",
     "hot_keys": "The keys with the most operations.",
     "hot_keys_by_wait": "The keys whose operations waited the longest in total.",
