@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"the services need {error.name!r}: pip install 'aiopurgatory[examples]'", file=sys.stderr)
         return 1
-    parser = argparse.ArgumentParser(prog="python -m examples.hangs", description="Serve a service that hangs.")
+    parser = argparse.ArgumentParser(prog="python -m examples.hangs", description="Run a service that hangs.")
     parser.add_argument("service", choices=sorted(SERVICES), help="a number from 1 to 5")
     parser.add_argument("--port", type=int, default=8000, help="port on 127.0.0.1 (8000)")
     parser.add_argument("--record", type=Path, metavar="DIR", help="write the journal of a night, instead of serving")

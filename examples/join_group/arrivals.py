@@ -59,7 +59,8 @@ def _seconds(text: str | None, where: str) -> tuple[float, bool]:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ArrivalsError(
-                f"{where}: arrived_at must be seconds or a date and time like 2025-01-31T12:00:00, got {text!r}"
+                f"{where}: arrived_at must be a number of seconds or a date and time like 2025-01-31T12:00:00,"
+                f" got {text!r}"
             ) from None
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp(), True
     if not math.isfinite(seconds):

@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m examples.join_group",
         description="Simulate consumer groups that join, rebalance, crash, and return. The requests to their group"
-        " coordinator wait in purgatories. Durations are seconds, or have a unit: 500ms, 10m, 2h.",
+        " coordinator wait in purgatories. Durations are in seconds, or have a unit: 500ms, 10m, 2h.",
         epilog="Runs with the same settings and seed end with the same fingerprint.",
     )
     add = parser.add_argument_group("scenario").add_argument

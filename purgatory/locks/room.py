@@ -19,7 +19,7 @@ def validated_room(room: Any) -> Purgatory[Any]:
 def validated_kind(kind: Any) -> str:
     """Return ``kind``.  Raises TypeError unless it is a nonempty str."""
     if not isinstance(kind, str) or not kind:
-        raise TypeError(f"kind must be a str that is not empty, got {safe_repr(kind)}")
+        raise TypeError(f"kind must be a nonempty str, got {safe_repr(kind)}")
     return kind
 
 

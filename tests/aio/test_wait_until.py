@@ -87,8 +87,8 @@ async def test_a_threshold(purgatory: Purgatory[Op], clock: VirtualClock) -> Non
         ({"timeout": 1, "key": ["a"]}, r"got \['a'\]: for several keys use keys=\['a'\]"),
         ({"timeout": 1, "key": {"a": 5}}, r"got \{'a': 5\}: for several keys use keys=\{'a': 5\}"),
         ({"timeout": "1", "key": "a"}, r"timeout must be a number of seconds, got '1'"),
-        ({"timeout": 1, "key": "a", "kind": 5}, r"kind must be a str that is not empty, or None, got 5"),
-        ({"timeout": 1, "key": "a", "kind": ""}, r"kind must be a str that is not empty, or None, got ''"),
+        ({"timeout": 1, "key": "a", "kind": 5}, r"kind must be a nonempty str or None, got 5"),
+        ({"timeout": 1, "key": "a", "kind": ""}, r"kind must be a nonempty str or None, got ''"),
     ],
 )
 async def test_wrong_arguments(purgatory: Purgatory[Op], arguments: dict[str, Any], message: str) -> None:

@@ -383,7 +383,7 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
         await locks.acquire(["k"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^room must be a Purgatory, got 3$"):
         KeyedLock(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^kind must be a str that is not empty, got ''$"):
+    with pytest.raises(TypeError, match=r"^kind must be a nonempty str, got ''$"):
         KeyedLock(purgatory, kind="")
     for how in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="KeyedLock must not be copied or pickled"):

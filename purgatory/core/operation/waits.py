@@ -58,7 +58,7 @@ class LibraryWait(Operation):
 
     def __init__(self, kind: Any) -> None:
         if kind is not None and (not isinstance(kind, str) or not kind):
-            raise TypeError(f"kind must be a str that is not empty, or None, got {safe_repr(kind)}")
+            raise TypeError(f"kind must be a nonempty str or None, got {safe_repr(kind)}")
         super().__init__(None)
         self._given_kind: str | None = kind
 

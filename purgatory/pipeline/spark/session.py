@@ -249,7 +249,7 @@ def _stop(session: SparkSession, ended: bool, interrupted: bool) -> None:
         return
     with suppress(Exception):
         if interrupted:
-            session.sparkContext.setLogLevel("OFF")  # Spark logs, as errors, the tasks that end with the session
+            session.sparkContext.setLogLevel("OFF")  # Spark logs errors for the tasks that end with the session
         session.stop()
 
 

@@ -201,7 +201,8 @@ def check_places(settings: Settings) -> None:
 
 
 def check_output(settings: Settings, spark: SparkSession | None = None) -> None:
-    """Raise ValueError if the checkpoint and the output belong to different jobs: batches of one would be replaced.
+    """Raise ValueError if the checkpoint and the output belong to different jobs: one would replace the other's
+    batches.
 
     A checkpoint from an earlier release does not contain the location of its output; in that case, the checkpoint's
     batches must be the ones in the output.  ``spark``: the session for URIs.

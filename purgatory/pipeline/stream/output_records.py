@@ -63,5 +63,5 @@ def dead_letter_record(group: str, dead_letter: DeadLetter) -> tuple[Any, ...]:
 
 
 def parked_record(parked: int) -> tuple[Any, ...]:
-    """Return the record of the number of parked operations; it belongs to no group."""
+    """Return the record with the number of parked operations; it belongs to no group."""
     return (PARKED, "", None, None, None, None, None, None, None, parked)

@@ -79,7 +79,7 @@ def test_recorded_arrivals_as_dates(tmp_path: Path) -> None:
         ("arrived_at\n", "contains no arrivals"),
         ("group,arrived_at\na,1\n,2\n", "line 3: the group is missing"),
         ("group,arrived_at\na\n", "line 2: arrived_at is missing"),
-        ("arrived_at\nsoon\n", "line 2: arrived_at must be seconds or a date .* got 'soon'"),
+        ("arrived_at\nsoon\n", "line 2: arrived_at must be a number of seconds or a date .* got 'soon'"),
         ("arrived_at\nnan\n", "line 2: arrived_at must be a finite number"),
         ("arrived_at\n1\n2025-01-31\n", "line 3: arrived_at must be seconds in all lines or dates in all lines"),
         ("arrived_at\n\x00\n", "a.csv"),
