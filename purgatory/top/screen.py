@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def clock_time(at: float, now: float) -> str:
-    """Return a time from ``time.time()`` in this machine's time zone, with the date unless ``now`` has the same one."""
+    """Return a time from ``time.time()`` in this machine's time zone, with the date if ``now`` has a different one."""
     local, today = datetime.fromtimestamp(at).astimezone(), datetime.fromtimestamp(now).astimezone().date()
     return local.strftime("%H:%M:%S %Z" if local.date() == today else "%Y-%m-%d %H:%M:%S %Z")
 
