@@ -25,7 +25,7 @@ arrive faster than the checks can run are therefore merged in the inbox, so ther
 
 The loop is woken after the lock has been released; otherwise, the loop's thread would wake only to wait for the lock.
 No wake-up is lost: the flag ``waking`` is set under the lock, together with the request, and cleared under the lock
-when the inbox is emptied.  Therefore, while the flag is set, one of three conditions holds: the callback that empties
+before the inbox is emptied.  Therefore, while the flag is set, one of three conditions holds: the callback that empties
 the inbox is in the loop; the thread that set the flag is about to put the callback there, even if that thread is
 interrupted; or keys are entering the queue.
 
@@ -346,8 +346,8 @@ class LoopChecks(CoalescedChecks):
                 if slices.over():
                     break
         finally:
-            self.scheduled = bool(self)
-            if self.scheduled:
+            self.scheduled = False  # before the queue is read: a finalizer may request a check in between
+            if self:
                 self._schedule_in(asyncio.get_running_loop())
             else:
                 self._slices = None
@@ -374,9 +374,11 @@ class LoopChecks(CoalescedChecks):
     def _empty_inbox(self) -> None:
         self._purgatory._reaper.bind()  # this may raise, so it comes before the requests are taken
         with self._lock:
+            # A finalizer may make a request between any two statements, in this thread, which holds the lock.  The flag
+            # is therefore cleared first: a request from now on wakes the loop, whichever inbox it enters.
+            self._waking = False
             named, self._inbox = self._inbox, {}
             interrupting, self._interrupting = self._interrupting, []
-            self._waking = False
         if not named and not interrupting:
             return
         self.schedule()

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from purgatory import Outcome, Purgatory
+from purgatory.aio.coalesced_checks import LoopChecks
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, park
 
@@ -276,6 +277,42 @@ async def test_an_inbox_that_is_emptied_while_a_thread_wakes_the_loop(clock: Vir
         in_a_thread(purgatory.check_threadsafe, "second")
         await clock.settle()
         assert [operation.outcome for operation in operations] == [Outcome.COMPLETED] * 2
+
+
+@pytest.mark.parametrize("method", ["check_threadsafe", "check_soon"])
+async def test_a_finalizer_may_make_a_request_between_any_two_statements(clock: VirtualClock, method: str) -> None:
+    """The garbage collector may call it in the loop's thread, before or after any assignment; it loses no request."""
+
+    class Interrupted(LoopChecks):
+        """Counts the moments before and after each assignment; the finalizer's request comes in one of them."""
+
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            passed()
+            super().__setattr__(name, value)
+            passed()
+
+    def passed() -> None:
+        nonlocal moment
+        moment += 1
+        if moment == chosen:
+            late.ready = True
+            getattr(purgatory, method)("late")
+
+    moment = chosen = 0
+    while moment >= chosen:  # until the run ends before the chosen moment
+        moment, chosen = 0, chosen + 1
+        async with Purgatory[Op]("threads", clock=clock) as purgatory:
+            first, late = park(purgatory, "first"), park(purgatory, "late")
+            purgatory._soon.__class__ = Interrupted
+            first.ready = True
+            purgatory.check_threadsafe("first")
+            await clock.settle()
+            assert first.outcome is Outcome.COMPLETED
+            assert late.ready == late.is_completed, f"lost at moment {chosen}"
+            late.cancel()
+    assert chosen > 20
 
 
 async def test_an_unhashable_key_raises_in_the_calling_thread(clock: VirtualClock) -> None:
