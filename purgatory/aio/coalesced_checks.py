@@ -320,13 +320,20 @@ class LoopChecks(CoalescedChecks):
         taken._shards_left, self._shards_left = self._shards_left, 0
         return taken
 
-    def after_fork(self) -> None:
-        """Reset the state in a child process, where no loop calls back and no thread holds the lock."""
-        self.scheduled = False
-        self._number += 1
+    def renew_lock(self) -> None:
+        """In a child process, replace the lock, which another thread of the parent may have held at the fork.
+
+        That thread does not run in the child: it neither releases the lock nor wakes the loop.  Resetting the flag
+        ``waking`` only lets the next request wake the loop once more.
+        """
         self._lock = threading.RLock()
         self._inbox_busy = False
         self._waking = False
+
+    def after_fork(self) -> None:
+        """In a child process, reset the state, because no loop calls back."""
+        self.scheduled = False
+        self._number += 1
 
     def _schedule_in(self, loop: asyncio.AbstractEventLoop) -> None:
         self._number += 1

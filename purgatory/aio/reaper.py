@@ -311,6 +311,7 @@ class Reaper:
         loop = timer._loop
         purgatories = list(timer._purgatories)
         for purgatory in purgatories:
+            purgatory._soon.renew_lock()  # whatever the state of the loop: a request may come at any time
             purgatory._forget_holders()
         shared = sum([task.scheduled for task in self.shared_tasks])
         self._inherited = timer.size > shared or any(len(purgatory) for purgatory in purgatories)

@@ -188,6 +188,7 @@ async def test_a_forked_child_can_check_although_the_parent_was_at_it(purgatory:
     thread.start()
     thread.join()
     soon.scheduled = soon._waking = soon._inbox_busy = True
+    soon.renew_lock()
     soon.after_fork()
     purgatory.check_soon("a")
     purgatory.check_threadsafe("b")

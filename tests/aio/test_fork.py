@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -262,6 +263,109 @@ def test_the_child_leaves_the_waits_of_a_loop_that_does_not_run(clock: VirtualCl
         timer._reaper._inherited = False  # this process is no child
         runner.run(room.aclose())
         runner.run(timer.aclose())
+
+
+@pytest.mark.parametrize("state", ["without a loop", "stopped", "closed"])
+def test_the_child_has_a_lock_that_no_thread_of_the_parent_holds(clock: VirtualClock, state: str) -> None:
+    """The timer's loop need not run at the fork: other threads call check_threadsafe() at any time."""
+    room = Purgatory[Op]("test", timer=SystemTimer(clock=clock))
+
+    async def request() -> None:
+        room._loop = room._reaper.bind()
+        room._soon._inbox_busy = room._soon._waking = True  # the thread is storing its key
+        assert room._soon._lock.acquire()
+
+    def hold_the_lock() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(request())
+        loops.append(loop)
+        if state == "without a loop":
+            room._loop = room._timer._loop = None
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    thread = threading.Thread(target=hold_the_lock)
+    thread.start()
+    thread.join()
+    if state == "closed":
+        loops[0].close()
+    assert not room._soon._lock.acquire(blocking=False)
+    reaper._after_fork()
+    assert room._soon._lock.acquire(blocking=False)
+    room._soon._lock.release()
+    loops[0].close()
+
+    async def wait() -> None:
+        async with room:
+            operation = Op()
+            room.try_complete_else_watch(operation, ["a"])
+            operation.ready = True
+            room.check_threadsafe("a")
+            await clock.settle()
+            assert operation.outcome is Outcome.COMPLETED
+
+    asyncio.run(wait())
+    room._check()
+
+
+REQUESTS = """
+import asyncio, os, signal, sys, threading
+import uvloop
+from purgatory import DelayedOperation, Purgatory
+
+class Op(DelayedOperation):
+    ready = False
+    def try_complete(self):
+        return self.ready
+
+class Key:
+    def __hash__(self):
+        return 1
+    def __eq__(self, other):
+        comparing.set()
+        compared.wait()
+        return False
+
+new_loop = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}[sys.argv[1]]
+comparing, compared = threading.Event(), threading.Event()
+room = Purgatory("test")
+loop = new_loop()
+loop.run_until_complete(room.__aenter__())
+room.check_threadsafe(Key())
+thread = threading.Thread(target=lambda: room.check_threadsafe(Key()))
+thread.start()
+comparing.wait()
+
+async def uses(who):
+    async with room:
+        op = Op(None)
+        room.try_complete_else_watch(op, ["k"])
+        op.ready = True
+        room.check_threadsafe("k")
+        await op
+        print(f"{who}: {op.outcome.name}", flush=True)
+
+if not (pid := os.fork()):
+    signal.alarm(20)  # ends a child that hangs
+    compared.set()
+    next_loop = loop if sys.argv[2] == "resumed" else new_loop()
+    next_loop.run_until_complete(uses("child"))
+    os._exit(0)
+print("child ended:", os.waitpid(pid, 0)[1], flush=True)
+compared.set()
+thread.join()
+loop.run_until_complete(uses("parent"))
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("state", ["resumed", "stopped"])
+def test_a_thread_may_be_making_a_request_at_the_fork(loop: str, state: str) -> None:
+    """The child does not wait for that thread, and neither process misses a later request."""
+    script = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", REQUESTS, loop, state]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
+    expected = ["child: COMPLETED", "child ended: 0", "parent: COMPLETED"]
+    assert (done.stdout + done.stderr).splitlines() == expected
 
 
 WAITS = """
