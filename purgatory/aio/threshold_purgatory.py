@@ -7,13 +7,14 @@ deadline.  The class is built on a purgatory with thresholds.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context
 from types import TracebackType
 from typing import Any, Self
 
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import fail_externally
+from purgatory.core.operation.operation import Operation
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
 from purgatory.core.watch.thresholds import validated_value
@@ -90,6 +91,8 @@ class ThresholdPurgatory:
             expiry_jitter=expiry_jitter,
         )
         self._queued: deque[tuple[Hashable, float]] = deque()
+        # The waits that are still to end after an interrupt, and the function that ends each of them.
+        self._interrupted: deque[tuple[list[Operation], Callable[[Any], bool]]] = deque()
         self._completing = False
 
     async def __aenter__(self) -> Self:
@@ -140,25 +143,26 @@ class ThresholdPurgatory:
         if self._completing:
             self._queued.append((key, value))
             return 0
-        return self._complete_in_turn(key, value)
-
-    def _complete_in_turn(self, key: Hashable, value: float) -> int:
-        """Run a call and the calls that are queued in the meantime; return how many waits they completed."""
         self._completing = True
         try:
             return self._complete(key, value) + self._complete_queued()
         finally:
-            self._completing = False
-            if self._queued:
-                self._postpone()
+            self._turn_over()
+
+    def _turn_over(self) -> None:
+        self._completing = False
+        if self._queued:
+            self._postpone()
 
     def _complete_queued(self) -> int:
-        """Run the queued calls; return how many waits they completed.
+        """Continue the interrupted calls, and run the queued ones; return how many waits they completed.
 
         An error raised by one call is reported, because the code that queued the call has returned; the other calls
         still run.
         """
         done = 0
+        while self._interrupted:
+            done += self._end_each(*self._interrupted.popleft())
         while self._queued:
             key, value = self._queued.popleft()
             try:
@@ -168,35 +172,55 @@ class ThresholdPurgatory:
         return done
 
     def _postpone(self) -> None:
-        """Move the queued calls to the next turn of the loop, because an error or an interrupt is propagating."""
-        with contextlib.suppress(RuntimeError):  # no loop is running, so the queued calls run in the next call
+        """Move the remaining work to the next turn of the loop, because an error or an interrupt is propagating."""
+        with contextlib.suppress(RuntimeError):  # no loop is running, so the work is done in the next call
             asyncio.get_running_loop().call_soon(self._complete_postponed, context=Context())
 
     def _complete_postponed(self) -> None:
-        if self._queued:
-            self._complete_in_turn(*self._queued.popleft())
+        self._completing = True
+        try:
+            self._complete_queued()
+        finally:
+            self._turn_over()
 
     def _complete(self, key: Hashable, value: float) -> int:
-        done = 0
-        for waiting in self._purgatory._core.watcher_lists.reached(key, value):
-            assert isinstance(waiting, _Wait)
+        def complete(waiting: _Wait) -> bool:
             waiting.value = value
-            done += waiting.force_complete()
+            return waiting.force_complete()
+
+        return self._end_each(self._purgatory._core.watcher_lists.reached(key, value), complete)
+
+    def _end_each(self, waits: list[Operation], end: Callable[[Any], bool]) -> int:
+        """End each of the waits; return how many this call has ended.
+
+        If an interrupt propagates, for example from an observer, the other waits end in the next turn of the loop: no
+        values are stored, so nothing else would complete them.  The waits themselves are kept, not the value: a wait
+        that begins in the meantime may have read a newer value, which can be lower.
+        """
+        done = 0
+        rest = iter(waits)
+        for waiting in rest:
+            try:
+                done += end(waiting)
+            except BaseException as error:
+                if not self._purgatory._core.contains(error):
+                    self._interrupted.append(([waiting, *rest], end))  # the interrupt may have come before the ending
+                    self._postpone()
+                raise
         return done
 
     def complete_all(self) -> int:
         """Complete every wait, whatever its threshold; :meth:`wait` then returns None.  Return the number of waits."""
         self._purgatory._core.validate_thread()
-        return sum([waiting.force_complete() for waiting in self._purgatory._core.watcher_lists.all_operations()])
+        return self._end_each(self._purgatory._core.watcher_lists.all_operations(), _Wait.force_complete)
 
     def fail_all(self, error: Exception) -> int:
         """Make every wait fail with the exception; return the number of waits."""
         if not isinstance(error, Exception):
             raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
         self._purgatory._core.validate_thread()
-        return sum(
-            [fail_externally(waiting, error) for waiting in self._purgatory._core.watcher_lists.all_operations()]
-        )
+        waits = self._purgatory._core.watcher_lists.all_operations()
+        return self._end_each(waits, lambda waiting: fail_externally(waiting, error))
 
     @property
     def num_waiting(self) -> int:

@@ -2,8 +2,11 @@
 
 import asyncio
 
-from purgatory import ThresholdPurgatory
-from tests.helpers import wait_in_tasks
+import pytest
+
+from purgatory import Event, Observer, ThresholdPurgatory
+from purgatory.testing import VirtualClock
+from tests.helpers import Boom, wait_in_tasks
 
 
 async def test_complete_all_answers_every_task(marks: ThresholdPurgatory) -> None:
@@ -12,3 +15,31 @@ async def test_complete_all_answers_every_task(marks: ThresholdPurgatory) -> Non
     assert marks.complete_all() == 3
     assert await asyncio.gather(*tasks) == [None, None, None]
     assert marks.complete_all() == 0
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["complete_all", "fail_all"])
+async def test_the_waits_after_an_interrupted_one_end_in_the_next_turn(clock: VirtualClock, failing: bool) -> None:
+    """The interrupt of an observer propagates from the call; tasks that begin to wait afterward are not affected."""
+
+    class Interrupting(Observer):
+        armed = True
+
+        def completed(self, event: Event) -> None:
+            if self.armed:
+                self.armed = False
+                raise KeyboardInterrupt
+
+        failed = completed
+
+    async with ThresholdPurgatory("marks", clock=clock, observers=[Interrupting()]) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 1), ("b", 2), ("c", 3))
+        newer = asyncio.create_task(marks.wait("a", 2, None))
+        with pytest.raises(KeyboardInterrupt):
+            marks.fail_all(Boom()) if failing else marks.complete_all()
+        assert marks.num_waiting == 2
+        await clock.settle()
+        assert all(task.done() for task in tasks)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [Boom if failing else type(None)] * 3
+        assert not newer.done()
+        newer.cancel()

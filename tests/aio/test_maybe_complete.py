@@ -180,3 +180,74 @@ async def test_calls_queued_before_an_interrupt_run_later(clock: VirtualClock, c
             assert marks.maybe_complete("c", 5) == 1
         assert await tasks[0] == 5
         assert await asyncio.wait_for(tasks[1], 1) == 5
+
+
+class InterruptingOnce(Observer):
+    """Interrupts the first ending of an operation on "a"."""
+
+    armed = True
+
+    def completed(self, event: Event) -> None:
+        if self.armed and event.keys == ("a",):
+            self.armed = False
+            raise KeyboardInterrupt
+
+    failed = completed
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["its own call", "a queued call"])
+@pytest.mark.parametrize("called", [False, True], ids=["the next turn", "the next call"])
+async def test_the_waits_after_an_interrupted_one_are_completed_later(
+    clock: VirtualClock, called: bool, queued: bool
+) -> None:
+    """No value is stored, so nothing else would complete the other waits that the value has reached."""
+
+    class Calling(Observer):
+        def completed(self, event: Event) -> None:
+            if event.keys == ("first",):
+                assert marks.maybe_complete("a", 5) == 0
+
+    async with ThresholdPurgatory("marks", clock=clock, observers=[Calling(), InterruptingOnce()]) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4), ("a", 6), ("a", 5), ("first", 1))
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("first" if queued else "a", 5)
+        assert marks.num_waiting == (3 if queued else 4)
+        if called:
+            assert marks.maybe_complete("b", 1) == 2
+        else:
+            await clock.settle()
+        (newer,) = await wait_in_tasks(marks, ("a", 1))
+        assert [task.done() and task.result() for task in tasks[:4]] == [5, 5, False, 5]
+        assert not newer.done()  # it began after the interrupted call
+        marks.complete_all()
+
+
+async def test_a_wait_that_begins_before_the_next_turn_is_not_completed(clock: VirtualClock) -> None:
+    """It has read a value below its threshold after the interrupted call, for example because of a truncation."""
+    async with ThresholdPurgatory("marks", clock=clock, observers=[InterruptingOnce()]) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4))
+        newer = asyncio.create_task(marks.wait("a", 2, None))
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        await clock.settle()
+        assert [task.done() and task.result() for task in tasks] == [5, 5]
+        assert not newer.done()
+        assert marks.complete_all() == 1
+        assert await newer is None
+
+
+async def test_a_clock_that_interrupts_leaves_its_wait_for_later(clock: VirtualClock) -> None:
+    """The interrupt comes before the wait has ended, so this wait is completed later, too."""
+    async with ThresholdPurgatory("marks", clock=clock) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4))
+
+        def interrupt() -> int:
+            del clock.now_ms
+            raise KeyboardInterrupt
+
+        clock.now_ms = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        assert marks.num_waiting == 2
+        await clock.settle()
+        assert [task.done() and task.result() for task in tasks] == [5, 5]
