@@ -254,9 +254,10 @@ class PurgatoryCore:
         parked_ms: i64 = ceil_now(self.timer)
         # 4. The operation enters the purgatory.  From here on, an ending finds this purgatory, and any check that its
         # callbacks request is queued.  The operation is not parked yet: a check does not find it, and if it ends, it
-        # need not be removed from any key or from the timer.
+        # need not be removed from any key or from the timer.  If it is on a timer as a task, it stays there until step
+        # 7, because its awaiters rely on that deadline if the operation is refused.
         if operation._expiration_ms != NOT_QUEUED:
-            _forget_timer(operation)
+            _enter_with_deadline(operation)
         counters = self.counters
         counters.submitted += 1
         self._last_id += 1
@@ -526,6 +527,7 @@ class PurgatoryCore:
             delay_ms = operation._delay_ms
             expiration_ms = operation._expiration_ms  # absolute, or set by extend() during the first try
             if delay_ms < 0 and expiration_ms != NOT_QUEUED:
+                unlink(operation)  # from a timer to which it was added as a task
                 delay_ms = operation._delay_ms = max(0, expiration_ms - now_ms)
             if delay_ms >= 0:
                 counters.delayed += 1
@@ -533,7 +535,8 @@ class PurgatoryCore:
                 passed_ms: i64 = now_ms - 1
                 if self.timer._read is None:
                     passed_ms = self.timer.clock.now_ms()
-                if expiration_ms == NOT_QUEUED:
+                if expiration_ms == NOT_QUEUED or operation._list is not None:
+                    # Also if the operation is still on a timer as a task: schedule() takes it off that timer.
                     expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
                 elif expiration_ms < passed_ms:
                     expiration_ms = passed_ms
@@ -559,12 +562,12 @@ class PurgatoryCore:
         """Undo the submission of an operation that could not be parked, unless comparing a key has ended it.
 
         The operation can then be submitted again: its timeout starts over, and an absolute deadline stays
-        the same.  The operation's number is not reused.
+        the same.  If the operation is on a timer as a task, it stays there.  The operation's number is not reused.
         """
         self._unwatch(operation)
         if operation._state == PENDING:
             operation._core = None
-            if operation._delay_ms >= 0:
+            if operation._delay_ms >= 0 and operation._list is None:
                 operation._expiration_ms = NOT_QUEUED
             self.counters.submitted -= 1
 
@@ -940,7 +943,7 @@ class PurgatoryCore:
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
         if not is_parked(operation):  # during its first try: it is put on the timer when it is parked
-            set_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
+            _set_first_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
         elif delay_ms < 0:
             self._reschedule(operation, delay_ms, NOT_QUEUED, 0)
         else:
@@ -951,7 +954,7 @@ class PurgatoryCore:
         """Move an operation's deadline to ``at_ms`` on the timer's clock, or to now if that time has passed."""
         self._guard.validate()
         if not is_parked(operation):  # during its first try
-            set_deadline(operation, FOREVER_MS, at_ms)
+            _set_first_deadline(operation, FOREVER_MS, at_ms)
             return
         now_ms: i64 = ceil_now(self.timer)
         passed_ms: i64 = passed(self.timer, now_ms)
@@ -1199,18 +1202,26 @@ class BasePurgatory:
         self._core._check()
 
 
-def _forget_timer(operation: Operation) -> None:
-    """Remove the entering operation from the timer to which it was added as a task.
+def _enter_with_deadline(operation: Operation) -> None:
+    """Prepare an operation that is entering and has a stored deadline.
 
-    Its timeout then starts over, unless it is extended during its first try; an absolute deadline stays
-    the same.
+    The deadline is valid if it is absolute, or if the operation is on a timer as a task.  Otherwise, it is left over
+    from a timer, and the timeout starts over.
     """
     bucket = operation._list
     if bucket is not None:
         bucket.counter.guard.validate()  # that timer may be on another loop
-        unlink(operation)
-    if operation._delay_ms >= 0:
+    elif operation._delay_ms >= 0:
         operation._expiration_ms = NOT_QUEUED
+
+
+def _set_first_deadline(operation: Operation, delay_ms: i64, expiration_ms: i64) -> None:
+    """Set the deadline of an operation during its first try.
+
+    If the operation is on a timer as a task, it leaves that timer, whose bucket is found by the old deadline.
+    """
+    unlink(operation)
+    set_deadline(operation, delay_ms, expiration_ms)
 
 
 def _is_on(operation: Operation, entry: Watch) -> bool:

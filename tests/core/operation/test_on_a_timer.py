@@ -2,7 +2,7 @@
 
 import pytest
 
-from purgatory import Outcome, PurgatoryFull
+from purgatory import Outcome, PurgatoryClosed, PurgatoryFull
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op
@@ -75,36 +75,129 @@ def test_parking_it_takes_it_off_the_timer() -> None:
     room._check()
 
 
-def test_a_refusal_takes_it_off_the_timer() -> None:
-    """It is as new: it may be parked, or added to the timer, again."""
+class _Raising:
+    """A key that raises when it is compared, so the purgatory cannot put an operation on it."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise Boom
+
+
+def _interrupt(_: Op) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("own", [False, True], ids=["another timer", "the purgatory's timer"])
+@pytest.mark.parametrize("why", ["full", "closed by the try", "interrupted", "a key raises", "one key of two raises"])
+def test_a_submission_that_raises_leaves_it_on_the_timer(why: str, own: bool, absolute: bool) -> None:
+    """Its awaiters rely on the deadline, which is unchanged.  It is new, so it may be parked afterward."""
     clock = ManualClock()
-    room = make_purgatory(clock, max_parked=1)
-    room.try_complete_else_watch(Op(None), ["a"])
-    timer = room._core.timer
-    op = Op(0.3)
-    timer.add(op)
-    with pytest.raises(PurgatoryFull):
-        room.try_complete_else_watch(op, ["a"])
+    room = make_purgatory(clock, max_parked=1 if why == "full" else None)
+    timer = room._core.timer if own else BaseTimer(1, 20, clock)
+    room.try_complete_else_watch(Op(None), [_Raising()])
+
+    def close(_: Op) -> None:
+        room._core.closed = True
+
+    ops = [Op(None if absolute else 0.3) for _ in range(2)]
+    for op in ops:
+        if absolute:
+            op.extend_to(clock.time() + 0.3)
+        timer.add(op)
+    expiration_ms = ops[0].expiration_ms
+    pass_time(clock, room, 100)
+    keys = {"a key raises": [_Raising()], "one key of two raises": ["a", _Raising()]}.get(why, ["a"])
+    for op in ops:
+        op._on_try = {"closed by the try": close, "interrupted": _interrupt}.get(why, op._on_try)
+        with pytest.raises((PurgatoryFull, PurgatoryClosed, KeyboardInterrupt, Boom)):
+            room.try_complete_else_watch(op, keys)
+        room._core.closed = False
+        assert (op.scheduled, op.expiration_ms, op.outcome) == (True, expiration_ms, Outcome.PENDING)
+    assert timer.size == 2
     room._check()
-    assert (op.scheduled, op.expiration_ms, timer.size) == (False, None, 0)
+    timer._check()
+    if why != "full":
+        ops[0]._on_try = ops[1]._on_complete
+        room.try_complete_else_watch(ops[0], ["a"])
+        assert (timer.size, room.num_delayed) == (2 if own else 1, 1)
+    clock.time_ms += 199
+    timer.expire_due(clock.now_ms())
+    assert not ops[1].expired
+    clock.time_ms += 1
+    timer.expire_due(clock.now_ms())
+    assert ops[1].expired
+    room._core.timer.expire_due(clock.now_ms() + (0 if absolute else 100))
+    assert ops[0].expired or why == "full"
+    room._check()
+    timer._check()
+
+
+@pytest.mark.parametrize("deadline", [None, 0.1, 0.5])
+def test_one_that_moves_its_deadline_during_its_first_try(deadline: float | None) -> None:
+    """The deadline of the timer no longer holds; the new one begins when the operation is parked."""
+    clock = ManualClock()
+    room, timer = make_purgatory(clock), BaseTimer(1, 20, clock)
+    ops = [
+        Op(0.3, on_try=lambda op: op.extend(deadline) and None),
+        Op(0.3, on_try=lambda op: op.extend_to(None if deadline is None else clock.time() + deadline) and None),
+    ]
+    for op in ops:
+        timer.add(op)
+        room.try_complete_else_watch(op, ["a"])
+        op._on_try = op._on_complete
+    assert (timer.size, room.num_delayed) == (0, 0 if deadline is None else 2)
+    room._check()
+    timer._check()
+    clock.time_ms += 300
+    timer.expire_due(clock.now_ms())
+    assert [op.expired for op in ops] == [False, False]
+    pass_time(clock, room, 0)
+    assert [op.expired for op in ops] == [deadline == 0.1] * 2
+    pass_time(clock, room, 200)
+    assert [op.expired for op in ops] == [deadline is not None] * 2
+    room._check()
+
+
+def test_a_deadline_that_passes_during_the_first_try() -> None:
+    """The timer expires the operation, which is then not parked."""
+    clock = ManualClock()
+    room, timer = make_purgatory(clock), BaseTimer(1, 20, clock)
+
+    def wait(_: Op) -> None:
+        clock.time_ms += 300
+        assert timer.expire_due(clock.now_ms()) == 1
+
+    op = Op(0.3, on_try=wait)
     timer.add(op)
-    pass_time(clock, room, 300)
+    assert not room.try_complete_else_watch(op, ["a"])
+    assert (op.outcome, len(room), timer.size) == (Outcome.EXPIRED, 0, 0)
+    room._check()
+    timer._check()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_one_that_adds_itself_during_its_first_try_is_on_one_timer(full: bool) -> None:
+    """If it is parked, it is on the purgatory's timer; if it is refused, it stays on the other timer."""
+    clock = ManualClock()
+    room, timer = make_purgatory(clock, max_parked=1), BaseTimer(1, 20, clock)
+    op = Op(0.3, on_try=timer.add)
+    if full:
+        room.try_complete_else_watch(Op(None), ["a"])
+        with pytest.raises(PurgatoryFull):
+            room.try_complete_else_watch(op, ["a"])
+    else:
+        room.try_complete_else_watch(op, ["a"])
+    assert (op.scheduled, timer.size, room.num_delayed) == (True, int(full), int(not full))
+    room._check()
+    timer._check()
+    clock.time_ms += 300
+    for each in (timer, room._core.timer):
+        each.expire_due(clock.now_ms())
     assert op.expired
-
-
-def test_a_try_that_is_interrupted_takes_it_off_the_timer() -> None:
-    """It counts as new, as any operation does after an interrupt."""
-
-    def interrupted(_: Op) -> None:
-        raise KeyboardInterrupt
-
-    room = make_purgatory(ManualClock())
-    op = Op(0.3, on_try=interrupted)
-    room._core.timer.add(op)
-    with pytest.raises(KeyboardInterrupt):
-        room.try_complete_else_watch(op, ["a"])
     room._check()
-    assert (op.scheduled, op.outcome) == (False, Outcome.PENDING)
 
 
 def test_one_that_adds_itself_during_its_first_try_leaves_the_timer() -> None:
