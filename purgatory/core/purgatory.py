@@ -827,6 +827,8 @@ class PurgatoryCore:
         # A callback may end operations that are still in this list: end() then returns False.
         for operation in self.watcher_lists.some(number):
             end(operation, EXPIRED_BY_CLOSING, None, True)
+        if self.counters.parked == 0:
+            self.watcher_lists.end_some()
         return waiting - self.counters.parked
 
     def _cursor_along(self, entry: Watch, value: Any, most: i64) -> WatchCursor:

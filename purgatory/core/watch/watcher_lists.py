@@ -57,6 +57,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.private_key import PrivateKey
 
@@ -80,12 +81,13 @@ class WatcherLists:
     may change a dict.  ``deferred``: the watches to be removed afterward.
     """
 
-    __slots__ = ("_misplaced", "_shards", "_tombstones", "asking", "deferred")
+    __slots__ = ("_misplaced", "_rest", "_shards", "_tombstones", "asking", "deferred")
 
     def __init__(self) -> None:
         self._shards: list[Shard] = [Shard() for _ in range(SHARDS)]
         self._tombstones: i64 = 0  # entries without watchers whose keys raised when the entries were to be deleted
         self._misplaced: list[Watch] = []  # entries that could not be put back
+        self._rest: Iterator[Operation] = iter(())  # the operations that some() has not returned yet
         self.asking: bool = False
         self.deferred: list[Watch] = []
 
@@ -94,16 +96,18 @@ class WatcherLists:
 
         The shard is computed from the hash, and the shard's dict hashes the key again; both may run user code.
 
+        All bits of the hash must count, because the low bits of numeric identifiers are often equal.  The remainder of
+        a prime is the cheapest such function, both compiled and interpreted; 1021 is the largest prime below 2 x 512.
         A dict selects the slot by the lowest bits of the hash.  If the shard were selected by the same bits, all keys
         of a shard would compete for the same slots.
         """
         number: i64 = hash(key)
-        return self._shards[(number ^ (number >> 9)) & 511]
+        return self._shards[(number % 1021) & 511]
 
     def entry(self, key: Hashable) -> Any:
         """Return the entry of the key, an Operation or a Watch, or None."""
         number: i64 = hash(key)  # as in shard(), without the call
-        return self._shards[(number ^ (number >> 9)) & 511].entries.get(key)
+        return self._shards[(number % 1021) & 511].entries.get(key)
 
     def watches(self, key: Hashable) -> Watch | None:
         """Return the key's only watch, its list, or None; if the entry is an operation, return a new watch for it."""
@@ -117,7 +121,7 @@ class WatcherLists:
 
         If the key raises, ``asking`` stays set for the caller to clear.
         """
-        shard = self._shards[(hashed ^ (hashed >> 9)) & 511]  # as in shard()
+        shard = self._shards[(hashed % 1021) & 511]  # as in shard()
         if shard.plain and (type(key) is str or is_plain(key)):
             # The most frequent case: one lookup, and no object other than the operation itself.
             if shard.entries.setdefault(key, operation) is operation:
@@ -450,29 +454,56 @@ class WatcherLists:
     def some(self, number: int) -> list[Operation]:
         """Return at most ``number`` parked operations, in no particular order, for a caller that ends them in slices.
 
-        An operation with several keys may be found several times; ending it again does nothing.
+        Each call continues where the previous one stopped: iterating over a dict also visits the slots of deleted
+        entries, so starting again would make closing quadratic.  After the last operation, the next call begins again,
+        because callbacks may have parked operations in the meantime.  The list is therefore empty only if no operation
+        is parked.  An operation with several keys may be found several times; ending it again does nothing.
         """
+        found = self._next_of_rest(number)
+        if not found:
+            self._rest = self._each_parked()
+            found = self._next_of_rest(number)
+        return found
+
+    def end_some(self) -> None:
+        """Drop the position of :meth:`some`, which refers to operations."""
+        self._rest = iter(())
+
+    def _next_of_rest(self, number: int) -> list[Operation]:
         found: list[Operation] = []
+        while len(found) < number:
+            operation = next(self._rest, None)
+            if operation is None:
+                break
+            found.append(operation)
+        return found
+
+    def _each_parked(self) -> Iterator[Operation]:
+        """Yield the operations that are parked, shard by shard; operations may end and arrive between two steps.
+
+        The entries of one shard are copied, and each one is released when its turn comes.  If an entry has become part
+        of a list since, the cursor follows that list.
+        """
         for shard in self._shards:
             if not shard.entries:
-                continue  # iterating over a dict also visits the slots of deleted entries
-            for entry in shard.entries.values():
+                continue
+            entries = list(shard.entries.values())
+            entries.reverse()
+            while entries:
+                entry = entries.pop()
                 if not isinstance(entry, Watch):
-                    if len(found) == number:
-                        return found
-                    found.append(entry)
+                    if is_parked(entry):
+                        yield entry
                     continue
                 cursor = WatchCursor(entry, NO_ID)
-                while len(found) < number:
+                operation = cursor.next()
+                while operation is not None:
+                    yield operation
                     operation = cursor.next()
-                    if operation is None:
-                        break
-                    found.append(operation)
-                else:
-                    return found
-        for misplaced in self._misplaced:
-            found.extend(_operations(misplaced)[: number - len(found)])
-        return found
+        for misplaced in list(self._misplaced):
+            for operation in _operations(misplaced):
+                if is_parked(operation):
+                    yield operation
 
     def oldest(self, number: int) -> list[Operation]:
         """Return, at least approximately, the ``number`` operations that have waited the longest, in the order of

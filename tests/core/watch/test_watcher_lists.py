@@ -1,6 +1,7 @@
 """Watcher lists: the cost of iterating over all of them, and keys whose hash raises later."""
 
-from collections.abc import Hashable, ValuesView
+from collections import Counter
+from collections.abc import Hashable, Sequence, ValuesView
 from typing import Any
 
 import pytest
@@ -39,6 +40,75 @@ def test_taking_some_operations_walks_no_empty_shard() -> None:
     _CountingDict.walks = 0
     assert watchers.some(10) == [operation]
     assert _CountingDict.walks == 1
+
+
+def test_closing_walks_each_shard_once() -> None:
+    """The entries that closing has deleted are not visited again in every slice, however many keys share a shard."""
+    room = make_purgatory(ManualClock())
+    lists = room._core.watcher_lists
+    for shard in lists._shards:
+        shard.entries = _CountingDict()
+    key = 0
+    operations: list[Op] = []
+    while len(operations) < 100:
+        if lists.shard(key) is lists._shards[7]:
+            operations.append(Op())
+            room.try_complete_else_watch(operations[-1], [key])
+        key += 1
+    room.try_complete_else_watch(Op(), ["another", "and another"])
+    many = [Op() for _ in range(30)]
+    for op in many:
+        room.try_complete_else_watch(op, ["many"])
+    _CountingDict.walks = 0
+    operations[50].cancel()
+    many[4]._on_complete = lambda _: many[6].cancel() and None
+    assert room._core.expire_some(5) == 5
+    while len(room):
+        assert 0 < room._core.expire_some(5) <= 6
+    assert {op.outcome for op in operations} == {Outcome.EXPIRED, Outcome.CANCELLED}
+    assert _CountingDict.walks <= 4  # the shards of four keys
+    assert room._core.expire_some(5) == 0
+    room._check()
+
+
+def test_what_closing_has_missed_is_found_later() -> None:
+    """A callback may park operations on keys of a shard that closing has left; they end, too, and nothing is kept."""
+    room = make_purgatory(ManualClock())
+    later: list[Op] = []
+
+    def park_more(_: Op) -> None:
+        later.append(Op())
+        room.try_complete_else_watch(later[-1], ["a"])
+
+    room.try_complete_else_watch(Op(on_complete=park_more), ["a"])
+    room.try_complete_else_watch(Op(on_complete=park_more), ["a", "b"])
+    while len(room):
+        assert room._core.expire_some(1) >= 0
+    assert [op.outcome for op in later] == [Outcome.EXPIRED] * 2
+    assert list(room._core.watcher_lists._rest) == []
+    room._check()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        range(10_000),
+        range(-5_000, 5_000),
+        [((1_700_000_000_000 + 7 * number) << 22) | (3 << 12) for number in range(10_000)],
+        [number << 61 for number in range(10_000)],
+        *([number << shift for number in range(10_000)] for shift in range(1, 48)),
+        [number * 4096 + 77 for number in range(10_000)],
+        [f"orders-{number}" for number in range(10_000)],
+        [("orders", number) for number in range(10_000)],
+    ],
+    ids=lambda keys: f"{keys[0]}, {keys[1]}",
+)
+def test_regular_keys_are_spread_over_all_shards(keys: Sequence[Hashable]) -> None:
+    """All bits of the hash count: the low bits of identifiers, such as Snowflake's, may all be equal."""
+    lists = WatcherLists()
+    sizes = Counter(id(lists.shard(key)) for key in keys)
+    assert len(sizes) == SHARDS
+    assert max(sizes.values()) < 60  # 20 on average
 
 
 class Fickle:
