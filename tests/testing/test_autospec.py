@@ -1,5 +1,6 @@
 """Mocks of the public classes, which check arguments also where the core is compiled."""
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -138,3 +139,24 @@ def test_only_classes_can_be_mocked(spec: Any) -> None:
     """The error says what was passed."""
     with pytest.raises(TypeError, match="spec must be a class, got"):
         create_autospec(spec)
+
+
+def test_any_class_without_python_functions_is_checked() -> None:
+    """What the library's own classes get if they are compiled: methods and a constructor that check arguments."""
+    made = create_autospec(asyncio.Future, instance=True)
+    made.set_result(1)
+    made.set_result.assert_called_once_with(1)
+    assert isinstance(made, asyncio.Future)
+    for call in (lambda: made.set_result(1, 2), lambda: create_autospec(asyncio.Future)(1)):
+        with pytest.raises(TypeError, match="too many positional arguments"):
+            call()
+
+
+def test_a_constructor_in_python_is_checked() -> None:
+    class Numbered(asyncio.Future[int]):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+
+    create_autospec(Numbered)(1).set_result(2)
+    with pytest.raises(TypeError, match="missing a required argument: 'number'"):
+        create_autospec(Numbered)()
