@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.journal import JournalError
+from purgatory.journal.schema import COLUMNS
 
-from .journal_reader import OpenJournal, first_reason, read_journal
-from .locations import TABLE, Location, is_uri, location_for_spark
+from .journal_reader import SPARK_SCHEMA, OpenJournal, first_reason, read_journal
+from .locations import TABLE, Location, is_uri, location_for_spark, location_to_read
 from .output.directory import BadOutput, check_apart, reason_of
 from .selection import EVERYTHING, Selection
 from .spark.directories import directory_at
@@ -26,6 +27,8 @@ __all__ = ["FORMATS", "Loaded", "load_journal"]
 
 FORMATS: Final = ("parquet", "delta")
 _DAY_MS: Final = 86_400_000
+# In the directory of a table of Parquet files.  Another dataset with folders for dates does not have this file.
+_MARK: Final = "_purgatory_table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,17 @@ def load_journal(
     ``out``: a directory or a URI, or ``table:NAME`` for a table in the catalog.  ``selection``: the time to load; it
     must consist of whole UTC days, because each date is replaced as a whole.  Raises ValueError for other times,
     JournalError as :func:`~purgatory.pipeline.report.compute` does, and BadOutput if there is no such format, if the
-    table has another format, other columns, or other partitions, if the directory has other files, or if ``out`` is the
-    journal, contains it, or lies within it.
+    table has another format, other columns, or other partitions, if the directory has files but is not the table of an
+    earlier load, or if ``out`` is the journal, contains it, or lies within it.
     """
     if file_format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
     check_whole_days(selection)
     check_apart(out, [journal], below=True)
     check_table(out, file_format, spark)
+    in_catalog, on_server = str(out).startswith(TABLE), is_connect(spark)
+    if in_catalog or (on_server and file_format == "parquet"):
+        _check_columns(out, spark)
 
     def work(opened: OpenJournal) -> Row:
         rows = _with_date(opened.dataframe, selection)
@@ -83,6 +89,8 @@ def load_journal(
         ).collect()[0]
         if counted.rows:
             try:
+                if file_format == "parquet" and not (in_catalog or on_server):
+                    _add_mark(out, spark)
                 _replace_dates(rows.hint("rebalance", "date"), str(out), file_format)
             except (AnalysisException, Py4JJavaError) as error:
                 # An AnalysisException is about the table, because the rows have already been read.
@@ -110,7 +118,6 @@ def check_table(out: Location, file_format: str, spark: SparkSession | None = No
     except OSError as error:
         raise BadOutput(f"out must be a directory that can be read, got {out}: {reason_of(error)}") from error
     visible = [name for name in names if not name.startswith((".", "_"))]
-    other = next((name for name in visible if not name.startswith("date=")), None)
     is_delta = "_delta_log" in names
     if file_format == "delta":
         if visible and not is_delta:
@@ -120,8 +127,42 @@ def check_table(out: Location, file_format: str, spark: SparkSession | None = No
             )
     elif is_delta:
         raise BadOutput(f"out must be a table of Parquet files, got {out}, which is a table of Delta Lake")
-    elif other is not None:
-        raise BadOutput(f"out must have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with {other}")
+    elif visible and _MARK not in names:
+        raise BadOutput(
+            f"out must be a new directory or the table of an earlier load, got {out}, which has {visible[0]} and no"
+            f" file {_MARK}"
+        )
+
+
+def _check_columns(out: Location, spark: SparkSession) -> None:
+    """Raise BadOutput if the catalog, or the directory on the server of Spark Connect, has a table with other columns.
+
+    A directory that can be listed has a mark instead, and Delta Lake refuses other columns itself.
+    """
+    try:
+        if str(out).startswith(TABLE):
+            name = str(out).removeprefix(TABLE)
+            found = spark.table(name).columns if spark.catalog.tableExists(name) else None
+        else:
+            found = spark.read.option("mergeSchema", "true").parquet(location_to_read(out)).columns
+    except (AnalysisException, Py4JJavaError) as error:
+        if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
+            return
+        raise BadOutput(f"out must be a table that Spark can read, got {out}: {first_reason(error)}") from error
+    if found is None:
+        return
+    needed = {"date", *(column.name for column in COLUMNS if not column.added)}
+    unknown, missing = set(found) - {"date", *SPARK_SCHEMA.names}, needed - set(found)
+    if unknown or missing:
+        difference = f"with the column {min(unknown)}" if unknown else f"without the column {min(missing)}"
+        raise BadOutput(f"out must be a table that load has written, got {out}, {difference}")
+
+
+def _add_mark(out: Location, spark: SparkSession) -> None:
+    """Mark the directory of a table of Parquet files.  The mark comes first, so that a failed load can be repeated."""
+    directory = directory_at(out, spark)
+    if _MARK not in directory.names():
+        directory.write_text(_MARK, "A table that purgatory load has written.\n")
 
 
 def check_whole_days(selection: Selection) -> None:

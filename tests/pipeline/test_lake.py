@@ -149,6 +149,36 @@ def test_a_load_by_a_function_checks_the_directory_too(
         load_journal(spark, "/nowhere", journal, file_format="delta")
 
 
+def test_a_load_replaces_nothing_that_no_load_has_written(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset with folders for dates, with folders below them, and another journal all look like such a table.  Also
+    through Spark Connect, where only the columns can be read, and in the catalog."""
+    day = min(at.date() for at in recorded(journal)["parked_at"].to_pylist())
+    events, hourly = tmp_path / "events" / f"date={day}", tmp_path / "hourly" / f"date={day}" / "hour=1"
+    for folder in (events, hourly):
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"customer": ["c1", "c2"]}), folder / "part-0.parquet")
+    other = tmp_path / "other" / f"date={day}"
+    other.mkdir(parents=True)
+    pq.write_table(recorded(journal), other / "part-a-1-18c0b5e5a00-000001.parquet")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    for name in ("events", "hourly", "other"):
+        with pytest.raises(BadOutput, match=f"which has date={day} and no file _purgatory_table"):
+            load_journal(spark, str(journal), tmp_path / name)
+    spark.createDataFrame([("c1",)], "customer string").createOrReplaceTempView("customers")
+    with pytest.raises(BadOutput, match="got table:customers, with the column customer"):
+        load_journal(spark, str(journal), "table:customers")
+    with monkeypatch.context() as connected:
+        connected.setattr("purgatory.pipeline.lake.is_connect", lambda _: True)
+        for name, column in (("events", "customer"), ("hourly", "customer")):
+            with pytest.raises(BadOutput, match=f"with the column {column}"):
+                load_journal(spark, str(journal), tmp_path / name)
+        for _ in range(2):
+            assert load_journal(spark, str(journal), tmp_path / "new").rows == 1_500
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}.items()
+
+
 def test_a_format_without_its_jars_is_an_error_in_one_line(
     spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

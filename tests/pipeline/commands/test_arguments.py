@@ -231,12 +231,17 @@ def test_a_table_is_not_written_around_the_journal(
         (
             "x.parquet",
             "parquet",
-            "have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with x.parquet",
+            "be a new directory or the table of an earlier load, got {out}, which has x.parquet and no file _purg",
         ),
         (
             "country=de/x.parquet",
             "parquet",
-            "have nothing but a folder for each date (date=YYYY-MM-DD), got {out}, with",
+            "be a new directory or the table of an earlier load, got {out}, which has country=de and no file _purg",
+        ),
+        (
+            "date=2023-11-14/x.parquet",
+            "parquet",
+            "be a new directory or the table of an earlier load, got {out}, which has date=2023-11-14 and no file _",
         ),
         ("_delta_log/0.json", "parquet", "be a table of Parquet files, got {out}, which is a table of Delta Lake"),
         (
@@ -269,7 +274,8 @@ def test_the_files_of_a_table_of_its_own_are_accepted(tmp_path: pathlib.Path) ->
     """Folders for dates, hidden files, and the log of Delta Lake; a table in the catalog has no directory."""
     for name in ("date=2023-11-14", "_temporary", ".hidden"):
         (tmp_path / "lake" / name).mkdir(parents=True)
-    (tmp_path / "lake" / "_SUCCESS").write_text("")
+    for name in ("_SUCCESS", "_purgatory_table"):
+        (tmp_path / "lake" / name).write_text("")
     check_table(tmp_path / "lake", "parquet")
     (tmp_path / "lake" / "_delta_log").mkdir()
     check_table(tmp_path / "lake", "delta")
