@@ -153,8 +153,9 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
 def data_files(path: Path) -> list[Path]:
     """Return the files of a journal (a directory or one file), in the order of their names.
 
-    As in Spark, names that begin with a dot or an underscore are skipped.  So are files that a merged file replaces.
-    Raises JournalError if there are none.
+    As in Spark, names that begin with a dot or an underscore are skipped, and links to folders are followed.  Files
+    that a merged file replaces are skipped, too.  Raises JournalError if there is no such journal, or if it cannot be
+    listed.
     """
     if path.is_file():
         return [path]
@@ -165,7 +166,7 @@ def data_files(path: Path) -> list[Path]:
 
 def merge_notes(path: Path) -> list[Path]:
     """Return the notes about merges that have not been finished; see :mod:`purgatory.journal.compaction`."""
-    return sorted(note for note in path.rglob("_merge-*.json") if not _is_hidden(note.relative_to(path).parent))
+    return sorted(Path(folder, name) for folder, files in _folders(path, path) for name in files if _is_note(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +201,15 @@ def read_merge_note(path: Path) -> MergeNote:
     return note
 
 
-def _is_hidden(folder: Path) -> bool:
-    return any(name.startswith((".", "_")) for name in folder.parts)
+def _is_note(name: str) -> bool:
+    return name.startswith("_merge-") and name.endswith(".json")
 
 
 def _replaced(folder: str, files: list[str]) -> set[str]:
     """Return the files of a folder that a merged file replaces and that therefore no longer count."""
     replaced: set[str] = set()
     for name in files:
-        if name.startswith("_merge-") and name.endswith(".json"):
+        if _is_note(name):
             try:
                 note = read_merge_note(Path(folder, name))
             except FileNotFoundError:  # the merge has been finished since the folder was listed
@@ -219,15 +220,41 @@ def _replaced(folder: str, files: list[str]) -> set[str]:
 
 
 def _listed(path: Path) -> Iterator[Path]:
-    def refused(error: OSError) -> None:
-        raise JournalError(f"the journal {path} cannot be listed: {error}") from error
-
-    for directory, folders, files in os.walk(path, onerror=refused):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        replaced = _replaced(directory, files)
+    for folder, files in _folders(path, path):
+        replaced = _replaced(folder, files)
         for name in files:
             if name.endswith(".parquet") and not name.startswith((".", "_")) and name not in replaced:
-                yield Path(directory, name)
+                yield Path(folder, name)
+
+
+def _folders(
+    path: Path, folder: str | Path, above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder that is not hidden, with the names in it that are not folders.
+
+    A link to a folder counts as a folder, as in Spark.  ``above``: the folders that contain this one.  Raises
+    JournalError if the folder cannot be listed, or if it contains a link to a folder that contains it: Spark would read
+    its files again and again.
+    """
+    folders, files = [], []
+    try:
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in above:
+            raise JournalError(f"the journal {path} cannot be listed: {folder} is a link to a folder that contains it")
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")) or not entry.is_dir():
+                    files.append(entry.name)
+                else:
+                    folders.append(entry.path)
+                if entry.name.startswith(_DATE) and entry.is_symlink() and not os.path.exists(entry.path):
+                    missing = f"{entry.path} is a link to {os.readlink(entry.path)}, which is missing"
+                    raise JournalError(f"the journal {path} cannot be listed: {missing}")
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be listed: {error}") from error
+    yield os.fspath(folder), files
+    for below in folders:
+        yield from _folders(path, below, (*above, (status.st_dev, status.st_ino)))
 
 
 @dataclass(frozen=True, slots=True)

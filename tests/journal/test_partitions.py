@@ -1,6 +1,7 @@
 """A journal that is partitioned by date: which row is in which folder, and what happens around midnight."""
 
 import asyncio
+import json
 import os
 import pathlib
 import shutil
@@ -24,10 +25,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from purgatory import Purgatory
-from purgatory.journal import Journal, compact
+from purgatory.journal import Journal, JournalError, compact
 from purgatory.journal import journal as module
 from purgatory.journal.batch import OP_ID, WIDTH, Batch, Gap, Refused, by_date, to_table
-from purgatory.journal.files import data_files, date_folder
+from purgatory.journal.files import data_files, date_folder, merge_notes
 from purgatory.testing import VirtualClock
 from tests.journal.kit import Fetch, rows
 
@@ -436,3 +437,33 @@ async def test_cancelling_the_end_loses_nothing(tmp_path: pathlib.Path, clock: V
             await closing
     await asyncio.get_running_loop().run_in_executor(None, journal._writer._executor.shutdown)
     assert folders(tmp_path) == {BEFORE: [1], AFTER: [2]}
+
+
+async def test_a_folder_that_is_a_link_belongs_to_the_journal(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
+    """An archived date, for example: Spark follows the link too.  Its files and its notes are listed, and its files are
+    merged; a link that is broken, or that leads back to the journal, is an error."""
+    journal, archive = tmp_path / "journal", tmp_path / "archive"
+    async with (
+        partitioned(journal, clock, rows_per_file=1) as written,
+        Purgatory[Fetch]("p", clock=clock, observers=[written]) as purgatory,
+    ):
+        end(purgatory, 3)
+        await clock.advance(20.0)
+        end(purgatory)
+    (journal / BEFORE).rename(archive)
+    (journal / BEFORE).symlink_to(archive)
+    first, *others = sorted(archive.glob("*.parquet"))
+    assert [file.parent.name for file in data_files(journal)] == [BEFORE] * 3 + [AFTER]
+    note = {"unfinished": ".x", "merged": first.name, "replaced": [file.name for file in others[1:]]}
+    (archive / "_merge-x.json").write_text(json.dumps(note))
+    assert [note.name for note in merge_notes(journal)] == ["_merge-x.json"]
+    (archive / "_merge-x.json").unlink()
+    assert (compact(journal).before, len(list(archive.glob("*.parquet")))) == (4, 1)
+    back = archive / "back"
+    back.symlink_to(journal)
+    with pytest.raises(JournalError, match=f"{BEFORE}/back is a link to a folder that contains it"):
+        data_files(journal)
+    back.unlink()
+    archive.rename(tmp_path / "elsewhere")
+    with pytest.raises(JournalError, match=f"{BEFORE} is a link to {archive}, which is missing"):
+        data_files(journal)

@@ -110,8 +110,16 @@ def _path(location: str) -> str:
 
 
 def _listed(directory: Path) -> Iterator[Path]:
-    """Yield the files that Spark reads, including those in folders such as ``day=1``, except hidden and empty files."""
-    for folder, folders, names in os.walk(directory):
+    """Yield the files that Spark reads, including those in folders such as ``day=1``, except hidden and empty files.
+
+    As in Spark, links to folders are followed.
+    """
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(directory, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = [name for name in folders if "=" in name and not name.startswith(".")]
         for name in sorted(names):
             hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
