@@ -83,6 +83,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from purgatory.pipeline.replay.estimates import estimate_journal, readable, write_estimates
 
@@ -102,7 +103,7 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     for number, name in enumerate(shown.column_names):
         table.add_column(name, justify="left" if number < 3 else "right")
     for row in shown.to_pylist():
-        table.add_row(*row.values())
+        table.add_row(*map(Text, row.values()))  # in a string, square brackets would be markup
     Console(width=None if console.is_terminal else 160).print(table)
     for caveat in found.caveats:
         print(f"  {caveat}")

@@ -334,5 +334,7 @@ def session_for_journal(
 
 def print_skipped(skipped: Sequence[str], console: "Console") -> None:
     """Print one line for each skipped file."""
+    from rich.text import Text
+
     for reason in skipped:
-        console.print(f"skipped: {reason}", highlight=False, soft_wrap=True)
+        console.print(Text(f"skipped: {reason}"), soft_wrap=True)  # in a string, square brackets would be markup

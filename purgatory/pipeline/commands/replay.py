@@ -110,8 +110,10 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
 def _table(found: "WhatIf") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=found.subtitle, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    title = Text(found.subtitle)  # in a string, square brackets would be markup
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for head in (
         "tick\nms",
         "wheel",

@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,21 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
-from purgatory.pipeline.commands.options import check_master, local_settings, name_and_value, remote_url
+import pyarrow as pa
+from rich.console import Console
+
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.commands import estimate, replay
+from purgatory.pipeline.commands.options import (
+    check_master,
+    local_settings,
+    name_and_value,
+    print_skipped,
+    remote_url,
+)
+from purgatory.pipeline.replay import estimates
+from purgatory.pipeline.replay.bounds import Bounds, Scenario
+from purgatory.pipeline.replay.what_if import WhatIf
 
 
 def test_a_remote_is_the_url_of_a_connect_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +95,42 @@ def test_java_compiles_quickly_where_the_rows_are_few(tmp_path: Path) -> None:
     with (tmp_path / "day=1" / "many.parquet").open("wb") as file:
         file.truncate((32 << 20) + 1)
     assert local_settings(str(tmp_path), None) == changes
+
+
+NAMES = ("orders[eu]", "orders[us]", "orders[/eu]", ":warning:")
+
+
+def test_names_and_paths_are_printed_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Square brackets and colons would be markup: two purgatories would have one name, or the command would fail."""
+    console = Console(width=200)
+    print_skipped([f"/data/{name}/part-1.parquet is corrupt" for name in NAMES], console)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [f"skipped: /data/{name}/part-1.parquet is corrupt" for name in NAMES]
+    columns = "tick_ms wheel_size cpu_us late_p99_ms late_max_ms stall_p99_ms cascades buckets heap_operations changed"
+    settings, at = pa.table({name: [1] for name in columns.split()}), datetime(2026, 11, 22, tzinfo=UTC)
+    for name in NAMES:
+        found = WhatIf(
+            f"/data/{name}", settings, 5, 1.0, 0, (), {}, "", (), 1.0, (), datetime(2026, 11, 22, tzinfo=UTC)
+        )
+        console.print(replay._table(found))
+        assert f"/data/{name}: 5 operations" in capsys.readouterr().out
+
+    def estimated(_: object, journal: str, scenarios: list[Scenario], **__: object) -> estimates.Estimates:
+        bounds = Bounds(10, (5, 5), (5, 5), (0, 0), (1, 1), (100, 100))
+        every = [Scenario(), *scenarios]
+        rows = [
+            {"scenario": at, "purgatory": name, "part": 0, "bounds": bounds}
+            for at in range(len(every))
+            for name in NAMES
+        ]
+        table = estimates._table(every, rows, {}, 1_000)
+        return estimates.Estimates(journal, table, 40, (), at)
+
+    monkeypatch.setattr(estimate, "session_for_journal", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(estimates, "estimate_journal", estimated)
+    assert main(["estimate", "journal", "--timeout", "10"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    for name in NAMES:
+        assert sum(f" {name} " in line for line in printed) == 2
