@@ -36,7 +36,8 @@ def add_estimate(commands: Any) -> None:
         help="what other timeouts and limits would have changed",
         description="Estimate how many operations would have expired or been refused with another timeout, other"
         " limits, or a second purgatory, and how many would have waited. What a journal does not show has a lower"
-        " and an upper bound. Several values of several options are combined.",
+        " and an upper bound, or with a limit, the figures of two cases. Several values of several options are"
+        " combined.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -10,6 +10,9 @@ A journal records what happened with the settings in effect at the time, so some
     would have to wait there is refused.  The order within a millisecond is unknown: the lower bound lets operations end
     first; the upper bound lets them park first.  Operations that were refused in the recording have no row; with a
     higher limit, some or all of them would have been parked.
+*   **With a limit, the two figures are not bounds.**  Each follows from one of the two assumptions above.  A mixed case
+    can lie outside both figures: if an operation waits longer and fills the limit, a second operation is refused, which
+    may leave room for two others.  Real bounds would need every combination.
 *   What clients would do after a different outcome, such as sending a second request, is not in a journal and is not
     estimated.
 """
@@ -80,6 +83,8 @@ class Waits:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The estimate for one purgatory in one process: a lower and an upper bound for each figure.
+
+    With a limit, the two figures are not bounds: see the beginning of the module.
 
     ``total_ms``: the sum of the waits (the mean occupancy times the time that the journal covers).
     ``undivided``: the number of operations with keys in both halves; these operations count toward the first purgatory.

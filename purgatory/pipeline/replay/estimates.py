@@ -41,6 +41,10 @@ _CAVEATS: Final = (
     f"Memory counts parked operations: about {BYTES_PER_OPERATION} bytes each, with one key, in the compiled core.",
     "A journal does not show what clients would have done after a different outcome.",
 )
+_LIMITED: Final = (
+    "With a limit, the two figures are those of two cases: everything ends as early as possible, or as late. They are"
+    " not bounds: in a mixed case, a figure can be lower or higher than both."
+)
 _UNLIMITED: Final = (
     "No limit was applied, because a journal does not record the limits: no operation is refused here, and a peak can"
     " be higher than max_parked. Apply a limit with --max-parked."
@@ -68,7 +72,7 @@ class Estimates:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What the estimates assume, and what a journal cannot tell."""
-        return _CAVEATS if self.limited else (_UNLIMITED, *_CAVEATS)
+        return (_LIMITED if self.limited else _UNLIMITED, *_CAVEATS)
 
 
 def estimate_journal(
@@ -122,7 +126,7 @@ def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | N
             cards=[Card("operations", f"{estimates.operations:,}")],
             notes=[Note("What a journal can tell", estimates.caveats, good=True)],
             pictures=[],
-            tables=[PageTable("estimates", readable(estimates.table), "Lower and upper bound of each figure.")],
+            tables=[PageTable("estimates", readable(estimates.table), "Lower and upper figure.")],
             footer=f"Created {estimates.made_at:%Y-%m-%d %H:%M} UTC. The table is beside this page as Parquet and CSV.",
         )
         (directory / "estimate.html").write_text(page, encoding="utf-8")

@@ -1,5 +1,6 @@
 """What other settings would have changed, without Spark: certain where a journal knows it, and bounds elsewhere."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.pipeline.replay.bounds import Bounds, Scenario, Waits, estimate, summed
+from purgatory.pipeline.replay.estimates import Estimates
 
 PENDING, COMPLETED, EXPIRED, CANCELLED = range(4)
 
@@ -82,6 +85,18 @@ def test_a_purgatory_that_is_split_has_two_estimates() -> None:
     assert first.operations + second.operations == 41
     assert 10 < second.operations < 31
     assert (first.undivided, second.undivided) == (1, 0)
+
+
+def test_with_a_limit_and_a_longer_timeout_the_figures_are_no_bounds() -> None:
+    """One of three expired operations may have lasted until its new deadline and the others not: more operations are
+    refused than in both extreme cases, or fewer.  The estimate states it."""
+    recorded = waits(
+        (0, 100, 100, EXPIRED), (150, 250, 160, COMPLETED), (1_000, 1_100, 1_100, EXPIRED),
+        (1_150, 1_250, 1_249, COMPLETED), (1_210, 1_310, 1_215, COMPLETED), (1_220, 1_320, 1_230, COMPLETED),
+    )  # fmt: skip
+    assert one(recorded, timeout_ms=200, max_parked=1).refused == (2, 2), "1 to 3 are possible"
+    made = Estimates("j", pa.table({}), 6, (), datetime(2026, 11, 22, tzinfo=UTC), limited=True)
+    assert "They are not bounds" in made.caveats[0]
 
 
 OPERATION = st.tuples(st.integers(0, 60), st.sampled_from((-1, 5, 20)), st.integers(0, 40), st.sampled_from((1, 3, 2)))
