@@ -18,7 +18,7 @@ from typing import Final
 
 from purgatory.errors import PurgatoryError
 
-from .scripts import cache_directory, write_script
+from .scripts import cache_directory, name_of_path, write_script
 
 __all__ = ["MINIMUM_VERSION", "Java", "JavaMissing", "find_java", "java_version", "quiet_home"]
 
@@ -118,7 +118,7 @@ def home_without_vectors(real: Path) -> Path:
     left_out = ["--add-modules=jdk.incubator.vector"]
     if (java_version(real / "bin" / "java") or 0) >= _WITHOUT_ACTIONS:
         left_out.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
-    home = cache_directory() / f"java-{re.sub(r'[^A-Za-z0-9]+', '-', str(real)).strip('-')}"
+    home = cache_directory() / f"java-{name_of_path(str(real))}"
     script = home / "bin" / "java"
     text = (
         "#!/bin/sh\n"

@@ -1,5 +1,6 @@
 """Shell scripts, in the user's cache, that start a program with different arguments or a different output."""
 
+import hashlib
 import os
 import shlex
 import sys
@@ -7,7 +8,9 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["cache_directory", "worker_python", "write_script"]
+__all__ = ["cache_directory", "name_of_path", "worker_python", "write_script"]
+
+_SHOWN = 40  # characters of a path in a file name
 
 # Spark starts this module once per streaming query.  Its results go to a socket, and its standard output contains only
 # messages about its progress.  Java passes these messages on to standard error.
@@ -49,7 +52,7 @@ def worker_python(python: str) -> str:
     archives = _archives() if python == sys.executable else ""
     command = shlex.quote(python)
     try:
-        script = cache_directory() / f"python-{_file_name(python)}" / "bin" / "python"
+        script = cache_directory() / f"python-{name_of_path(python)}" / "bin" / "python"
         write_script(
             script,
             "#!/bin/sh\n"
@@ -76,5 +79,7 @@ def _archives() -> str:
     return "".join(f"{archive}{os.pathsep}" for archive in archives)
 
 
-def _file_name(path: str) -> str:
-    return "-".join(part for part in "".join(c if c.isalnum() else " " for c in path).split())
+def name_of_path(path: str) -> str:
+    """Return a file name that is different for each path, and that a person can recognize."""
+    shown = "-".join(part for part in "".join(c if c.isalnum() else " " for c in path).split())
+    return f"{shown[-_SHOWN:]}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from purgatory.pipeline.spark.scripts import worker_python
+from purgatory.pipeline.spark.scripts import name_of_path, worker_python
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the scripts are for POSIX shells")
 SPARKS_MODULE = "pyspark.sql.streaming.transform_with_state_driver_worker"
@@ -42,6 +42,18 @@ def test_a_script_is_written_once(cache: Path) -> None:
     assert worker_python(sys.executable) == first
     assert Path(first).stat().st_mtime_ns == written.st_mtime_ns
     assert Path(first).is_relative_to(cache)
+
+
+def test_two_pythons_of_similar_names_have_a_script_each(tmp_path: Path) -> None:
+    """Both environments of a project, for example: their commands may run at the same time."""
+    names = (".venv/bin/python", "venv/bin/python", "venv-bin/python")
+    scripts = [worker_python(str(tmp_path / name)) for name in names]
+    assert len(set(scripts)) == 3
+    for name, script in zip(names, scripts, strict=True):
+        assert str(tmp_path / name) in Path(script).read_text()
+    long = worker_python(str(tmp_path / ("x" * 200) / "python"))
+    assert Path(long).is_file(), "file systems limit the length of a name"
+    assert len({name_of_path(path) for path in ("/a/jdk-17", "/a/jdk/17", "/a-jdk-17", "/jdk-17")}) == 4
 
 
 def test_without_a_cache_the_python_is_used_as_it_is(cache: Path) -> None:
