@@ -1,6 +1,7 @@
 """Directories by path or by URI.  A URI is opened with the settings of a Spark session, through Hadoop's FileSystem."""
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ __all__ = ["Directory", "HadoopDirectory", "LocalDirectory", "StoreError", "dire
 
 # In these stores, a file becomes visible only when it is complete, and a rename is a copy.
 _COMPLETE_WHEN_VISIBLE: Final = ("s3a", "s3", "gs")
+_RENAMES: Final = 5
 
 
 class StoreError(PurgatoryError):
@@ -39,6 +41,12 @@ class Directory(Protocol):
 
         On this machine, an earlier file is replaced only when the new one is complete.
         """
+
+    def replace(self, name: str, target: str) -> None:
+        """Rename a file, replacing a file that has the new name, and create the folder if it does not exist."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all its files, if it exists."""
 
 
 class LocalDirectory:
@@ -66,6 +74,17 @@ class LocalDirectory:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+    def replace(self, name: str, target: str) -> None:
+        (self.path / target).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).replace(self.path / target)
+
+    def remove(self, name: str) -> None:
+        path = self.path / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
     def __repr__(self) -> str:
         return str(self.path)
@@ -122,6 +141,24 @@ class HadoopDirectory:
             target = self._files.create(self._path(name), True)
             target.write(bytearray(text.encode("utf-8")))
             target.close()
+
+    def replace(self, name: str, target: str) -> None:
+        source, renamed = self._path(name), self._path(target)
+        with self._errors("written"):
+            self._files.mkdirs(renamed.getParent())
+            # Hadoop's FileSystem has no public rename that replaces a file.  Between the two calls, another process may
+            # have renamed its own file.
+            for _ in range(_RENAMES):
+                if not self._exists(source):
+                    break
+                self._files.delete(renamed, False)
+                if self._files.rename(source, renamed):
+                    return
+        raise StoreError(f"{self.uri} cannot be written: {name} cannot be renamed")
+
+    def remove(self, name: str) -> None:
+        with self._errors("written"):
+            self._files.delete(self._path(name), True)
 
     def upload(self, directory: Path) -> None:
         """Copy the files of a local directory in the order of their names, replacing files with the same names.

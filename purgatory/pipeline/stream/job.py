@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import Location, local_path, location_for_spark, location_to_read
-from purgatory.pipeline.output.directory import check_apart
+from purgatory.pipeline.output.directory import BadOutput, check_apart
 from purgatory.pipeline.spark.directories import directory_at
 from purgatory.pipeline.spark.session import is_connect, silence_state_server
 from purgatory.pipeline.spark.workers import ship_package
@@ -175,7 +175,7 @@ def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
             f"{out} holds the batches of another run, and {checkpoint} is not its checkpoint:"
             " pass that checkpoint to continue, or an empty directory to start anew"
         )
-    return DirectorySink(settings.out)
+    return DirectorySink(settings.out, settings.checkpoint)
 
 
 def check_checkpoint(checkpoint: Location) -> None:
@@ -310,6 +310,7 @@ class _QueryRun:
         self.reported = -1
         self.dropped = 0
         self.query: StreamingQuery | None = None
+        self.refused: BadOutput | None = None
         self.live = _live_at_start(spark, settings.checkpoint)
 
     def run(self) -> int:
@@ -337,6 +338,8 @@ class _QueryRun:
             self._report_progress()
         except StreamingQueryException as error:
             self._report_progress()
+            if self.refused is not None:
+                raise StreamFailed(str(self.refused)) from error
             raise StreamFailed(reading_error(error) or _first_line(error)) from error
         finally:
             query.stop()
@@ -348,7 +351,11 @@ class _QueryRun:
             late = sum(_dropped(progress) for progress in self.query.recentProgress if progress["batchId"] < batch_id)
             if late:
                 raise LateRows(f"{late} rows were too late")
-        self.counts[batch_id] = self.sink.write(records, batch_id)
+        try:
+            self.counts[batch_id] = self.sink.write(records, batch_id)
+        except BadOutput as error:
+            self.refused = error
+            raise
 
     def _report_progress(self) -> None:
         """Report the progress of each new batch; raise at the first dropped row if ``fail_on_late`` is set."""

@@ -44,6 +44,15 @@ def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: p
         directory.write_text("mark", "ä\n8")
         assert directory.read_text("mark") == "ä\n8"
         assert [name for name in directory.names() if not name.startswith(".")] == ["mark"]
+        for text in ("1", "2"):
+            directory.write_text("new", text)
+            directory.replace("new", "deep/folder/old")
+            assert directory.read_text("deep/folder/old") == text
+            assert directory.read_text("new") is None
+        for name in ("deep/folder/old", "deep", "deep", "none/at/all"):
+            directory.remove(name)
+            assert directory.read_text(name) is None
+        assert [name for name in directory.names() if not name.startswith(".")] == ["mark"]
     assert repr(directory) == f"{store}/there"
     assert (tmp_path / "store" / "there" / "mark").read_text() == "ä\n8"
     assert HadoopDirectory(spark, f"{store}/there").is_directory()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -20,12 +21,14 @@ pytest.importorskip("pyspark", "4.2")
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
+from purgatory.pipeline.output.directory import BadOutput
 from purgatory.pipeline.stream import job
 from purgatory.pipeline.stream.batch import process_batch
 from purgatory.pipeline.stream.dataframes import ROW_COLUMNS, dead_letters, outcomes, parse_rows
 from purgatory.pipeline.stream.job import BatchProgress, LateRows, Settings, StreamFailed, read_batch, run
+from purgatory.pipeline.stream.output_records import OUTPUT
 from purgatory.pipeline.stream.processor import STATE_NAME
-from purgatory.pipeline.stream.sinks import KafkaSink, read_records
+from purgatory.pipeline.stream.sinks import BatchCounts, DirectorySink, KafkaSink, read_records
 from purgatory.pipeline.stream.traces import BEGIN_MS, disordered, trace, write_trace
 from tests.pipeline.settings import QUICK_JAVA
 
@@ -143,6 +146,41 @@ def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: An
     assert [line.batch_id for line in lines] == [int(commits[-1].name)]
     assert lines[0].outcomes > 0
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
+
+
+def test_two_jobs_that_write_the_same_batch_write_each_outcome_once(spark: Any, tmp_path: Path) -> None:
+    """A job that is started again while the earlier one still runs repeats its batch, and Spark stops one of them only
+    at the end of the batch.  Their files do not mix, whichever job is first; one that comes later still is refused."""
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+
+    def records(delay: float) -> Any:
+        def slowly(batches):  # type: ignore[no-untyped-def]
+            for batch in batches:
+                time.sleep(delay)
+                yield batch
+
+        rows = spark.range(0, 100, 1, 4).mapInArrow(slowly, "id long")
+        values = {"record": "'outcome'", "`group`": "'g'", "op_id": "id", "outcome": "'completed'", "parked_ms": "id"}
+        columns = [column.split() for column in OUTPUT.split(", ")]
+        return rows.selectExpr(*[f"cast({values.get(name, 'null')} as {kind}) {name}" for name, kind in columns])
+
+    def write(wait: float, delay: float) -> BatchCounts:
+        time.sleep(wait)
+        return DirectorySink(out, checkpoint).write(records(delay), 5)
+
+    with ThreadPoolExecutor(2) as threads:
+        both = [threads.submit(write, 0.0, 0.8), threads.submit(write, 0.5, 0.3)]
+    assert [job.result() for job in both] == [BatchCounts(100, 0, -100)] * 2
+    found = [row.op_id for row in read_records(spark, out).collect()]
+    assert sorted(map(int, found)) == list(range(100))
+    assert pq.read_table(out).num_rows == 100
+    (checkpoint / "commits").mkdir(parents=True)
+    (checkpoint / "commits" / "5").touch()
+    with pytest.raises(BadOutput, match="already has the batch 5 of another job"):
+        write(0.0, 0.0)
+    DirectorySink(out, checkpoint).write(records(0.0), 6)
+    assert sorted(path.name for path in out.glob("batch=*")) == ["batch=000000005", "batch=000000006"]
+    assert list((out / ".unfinished").iterdir()) == []
 
 
 def test_a_checkpoint_and_a_source_of_an_earlier_version_are_continued(
