@@ -48,6 +48,8 @@ _ENCODED = re.compile(r"""[\s%"<>\\^`|#?{}\[\]]""")  # in a URI
 _SHARDS_A_PARTITION = 16  # enough for the sizes of the partitions to even out
 _SHARDS_FILE = "shards"  # in the checkpoint
 _OUT_FILE = "out"  # in the checkpoint: where the job's outcomes go
+# By default, Spark silently ignores a file that is a week older than the newest one, to forget the names of such files.
+_ANY_AGE = f"{2**63 - 1}ms"
 _POLL_S = 0.2  # seconds between two checks for finished batches; only the progress line is delayed
 
 
@@ -110,7 +112,7 @@ class BatchProgress:
 
 def read_stream(spark: SparkSession, settings: Settings) -> DataFrame:
     """Read the source as a stream of JSON strings, in a column ``value``."""
-    reader = spark.readStream.options(**settings.source_options)
+    reader = spark.readStream.option("maxFileAge", _ANY_AGE).options(**settings.source_options)
     if settings.source == "kafka":
         return reader.format("kafka").load().select(F.col("value").cast("string"))
     if settings.files_per_batch is not None:

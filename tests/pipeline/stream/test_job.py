@@ -183,6 +183,18 @@ def test_two_jobs_that_write_the_same_batch_write_each_outcome_once(spark: Any, 
     assert list((out / ".unfinished").iterdir()) == []
 
 
+def test_a_file_is_read_however_old_it_is(spark: Any, tmp_path: Path) -> None:
+    """Spark's default is to ignore a file that is a week older than the newest one it has seen, without a word."""
+    write_json(tmp_path / "rows", "1.json", [park(BEGIN_MS, "first")])
+    run(spark, settings(tmp_path, file_format="json"), print)
+    late = [park(BEGIN_MS, "old"), {"kind": "heartbeat", "ts_ms": BEGIN_MS + 1, "group": "-"}]
+    write_json(tmp_path / "rows", "2.json", late)
+    os.utime(tmp_path / "rows" / "2.json", (1e9, 1e9))
+    lines: list[BatchProgress] = []
+    run(spark, settings(tmp_path, file_format="json"), lines.append)
+    assert sum(line.rows for line in lines) == 2
+
+
 def test_a_checkpoint_and_a_source_of_an_earlier_version_are_continued(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
