@@ -123,10 +123,16 @@ def _with_keys(spark: SparkSession, one: Report, other: Report, skip_corrupt: bo
 
 
 def _duration(report: Report) -> float:
-    """Return the number of seconds that a report covers: the time span of its rows, within the selected time."""
-    first, last = report.first_at, report.last_at
-    if report.selection.until_ms is not None:
-        last = min(last, datetime.fromtimestamp(report.selection.until_ms / 1000, UTC))
+    """Return the number of seconds that a report covers: the selected time, as far as the journal covers it.
+
+    The selected rows do not show the time: without traffic, there are no rows.
+    """
+    first, last = report.span or (report.first_at, report.last_at)
+    since_ms, until_ms = report.selection.since_ms, report.selection.until_ms
+    if since_ms is not None:
+        first = max(first, datetime.fromtimestamp(since_ms / 1000, UTC))
+    if until_ms is not None:
+        last = min(last, datetime.fromtimestamp(until_ms / 1000, UTC))
     return max(_SHORTEST_S, (last - first).total_seconds())
 
 

@@ -22,7 +22,7 @@ from purgatory.pipeline.spark.workers import ship_package
 
 from .aggregates import HOT_OUTCOMES, Aggregate, Aggregates, Span
 from .one_pass import first_pass, hot_tables, key_shares, reads_files, span_of_rows, tables_of, waits_by_step
-from .time_span import TimeSpan, deploys_of, span_of_files
+from .time_span import TimeSpan, at, deploys_of, span_of_files
 from .times import OWN_THRESHOLD, Names, TimeSteps, find_own_times
 from .verdicts import KeyShares
 
@@ -43,7 +43,8 @@ class Report:
     ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the table
     ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
     :class:`~purgatory.pipeline.report.times.TimeSteps`.  ``deploys``: when new runs of servers began.  ``key_shares``:
-    the keys of the worst interval, if any.
+    the keys of the worst interval, if any.  ``span``: the times of the first and the last record of the whole journal,
+    whatever is selected.
     """
 
     journal: str
@@ -57,6 +58,7 @@ class Report:
     waits_by_step: Mapping[Names, Aggregate] = field(default_factory=dict)
     deploys: tuple[datetime, ...] = ()
     key_shares: KeyShares | None = None
+    span: tuple[datetime, datetime] | None = None
 
     @property
     def steps(self) -> TimeSteps:
@@ -133,7 +135,8 @@ def compute(
     now = datetime.now(UTC)
     deploys = deploys_of(whole, span.step_ms, selection, int(now.timestamp() * 1000))
     skipped, step_ms = opened.skipped, span.step_ms
-    return Report(journal, made, span.bucket_ms, files, skipped, now, selection, step_ms, waits, deploys, keys)
+    within = (at(whole.first_ms), at(whole.last_ms))
+    return Report(journal, made, span.bucket_ms, files, skipped, now, selection, step_ms, waits, deploys, keys, within)
 
 
 def find_key_shares(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from purgatory.journal.files import start_of
 from purgatory.pipeline.selection import Selection
 
-__all__ = ["TimeSpan", "deploys_of", "span_of_files"]
+__all__ = ["TimeSpan", "at", "deploys_of", "span_of_files"]
 
 
 @dataclass(slots=True)
@@ -84,8 +84,9 @@ def deploys_of(span: TimeSpan, step_ms: int, selection: Selection, now_ms: int) 
         steps.setdefault(at_ms // step_ms, at_ms)
     since_ms = span.first_ms if selection.since_ms is None else max(span.first_ms, selection.since_ms)
     until_ms = span.last_ms + 1 if selection.until_ms is None else selection.until_ms
-    return tuple(_at(at_ms) for at_ms in list(steps.values())[1:] if since_ms <= at_ms < until_ms)
+    return tuple(at(at_ms) for at_ms in list(steps.values())[1:] if since_ms <= at_ms < until_ms)
 
 
-def _at(ms: int) -> datetime:
+def at(ms: int) -> datetime:
+    """Return the time in UTC for epoch milliseconds."""
     return datetime.fromtimestamp(ms // 1000, UTC) + timedelta(milliseconds=ms % 1000)

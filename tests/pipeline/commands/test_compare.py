@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.commands.compare import WORSE
 from purgatory.pipeline.recipe import Recipe
@@ -88,6 +90,34 @@ def test_a_report_can_include_a_comparison(
     assert said.rstrip().endswith(str(tmp_path / "compare.html"))
     assert {"index.html", "compare.html"} <= {file.name for file in tmp_path.iterdir()}
     assert "produce" not in (tmp_path / "compare.html").read_text()
+
+
+def test_operations_per_second_are_those_of_the_selected_time(
+    spark: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traffic of one purgatory stops in the second minute; the journal goes on.  The time without traffic counts,
+    and also if the times are those of the whole journal and only one purgatory is selected."""
+    begin_ms = 1_790_000_000_000 // 60_000 * 60_000
+    times = [("p", at) for at in range(0, 70_000, 100)] + [("q", at) for at in range(0, 180_000, 1_000)]
+    rows = [
+        dict.fromkeys(ARROW_SCHEMA.names)
+        | {"source": "s", "purgatory": name, "kind": "K", "op_id": number, "keys": ["a"], "outcome": "completed"}
+        | {"anchor_ms": begin_ms, "parked_at": begin_ms + at, "finished_at": begin_ms + at + 1}
+        for number, (name, at) in enumerate(times)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+
+    def rates(*selected: str) -> tuple[float, float]:
+        journal = str(tmp_path)
+        assert main(["compare", journal, journal, "--purgatory", "p", *selected, "--quiet", "--json"]) == 0
+        changes = json.loads(capsys.readouterr().out)["changes"]
+        (row,) = [row for row in changes if row["measure"] == "operations" and row["purgatory"] == "p"]
+        return row["baseline"], row["journal"]
+
+    one, two, three = (str(begin_ms + minute * 60_000) for minute in (1, 2, 9))
+    selected = rates("--baseline-until", one, "--since", one, "--until", two)
+    assert selected == pytest.approx((10.0, 100 / 60), rel=0.01)
+    assert rates("--baseline-until", three)[1] == pytest.approx(700 / 179, rel=0.01)
 
 
 def test_options_that_cannot_be_are_refused(
