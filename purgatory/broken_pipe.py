@@ -69,7 +69,7 @@ def _flush() -> None:
 def _discard_unread() -> bool:
     """Send the remaining output to the null device, because Python flushes it again at shutdown.
 
-    Return whether the output was a broken pipe.
+    Return whether the output went to a broken pipe.
     """
     broken = [stream for stream in _streams() if _has_no_reader(stream.fileno())]
     for stream in broken:

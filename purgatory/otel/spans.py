@@ -70,7 +70,7 @@ class Tracing(EndObserver):
 
 
 def outcome_of(event: Event) -> str:
-    """Return the outcome as an attribute value; an expiration because the purgatory closed has a separate value."""
+    """Return the outcome as an attribute value; an expiration caused by closing the purgatory has a separate value."""
     return "expired_by_closing" if event.expired_by_closing else event.outcome.value
 
 

@@ -371,7 +371,7 @@ def fail_externally(operation: Operation, error: BaseException) -> bool:
     """Make the operation fail with an exception from other code; its awaiters receive that exception.  Return True if
     this call made it fail.
 
-    An operation whose task was cancelled is withdrawn instead, as in every other ending; see the hard case, a).
+    An operation whose task was cancelled is withdrawn instead, as in every other ending; see hard case a).
     """
     if task_was_cancelled(operation):
         end(operation, CANCELLED, None, True)

@@ -47,7 +47,10 @@ def append_record(
     deadline_ms: int | None,
     finished_ms: int | None,
 ) -> None:
-    """Append one record.  This is a function because the compiler looks up the methods of a class with subclasses."""
+    """Append one record.
+
+    This is a function because compiled code looks up a method of a class with subclasses at each call.
+    """
     values = buffer.values
     values.append(state)
     values.append(purgatory)

@@ -161,8 +161,8 @@ class KeyCounts:
     def top(self, number: int, ranking: str = RANKINGS[0]) -> pa.Table:
         """Return the first keys of a ranking; keys with equal figures are in the order of their names.
 
-        ``operations``: the most operations.  ``wait``: the longest total wait.  ``expired``: the greatest lower bound
-        of the share that expired at the deadline, among keys with at least :data:`LEAST_OF_A_SHARE` operations; see
+        ``operations``: the most operations.  ``wait``: the longest total wait.  ``expired``: the highest lower bound
+        on the share that expired at the deadline, among keys with at least :data:`LEAST_OF_A_SHARE` operations; see
         :func:`~purgatory.pipeline.report.verdicts.least_share`.
         """
         return _first(self.table(), number, ranking)
@@ -453,7 +453,10 @@ def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> No
 
 
 def _end(finished: Any, source: Any, sources: list[str], span: Span) -> Any:
-    """Return when each operation stopped waiting: its end, or the millisecond after the last record of its source."""
+    """Return the time at which each operation stopped waiting.
+
+    That is its end, or the millisecond after the last record of its source.
+    """
     last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
     return np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
 

@@ -346,7 +346,7 @@ _TIME_SPREAD: Final = tuple(f"{what}_{name}" for what in ("wait", "late") for na
 
 
 def _over_time(aggregates: Aggregates, span: Span) -> pa.Table:
-    """Return one row per purgatory, kind, and step of time in which operations parked or were refused."""
+    """Return one row per purgatory, kind, and time step in which operations parked or were refused."""
     rows: dict[tuple[str, str | None, int], dict[str, Any]] = {}
     durations: dict[tuple[str, str, str | None, int], list[Aggregate]] = {}
 

@@ -1,4 +1,4 @@
-"""Shell scripts, in the user's cache, that start a program with different arguments or a different output."""
+"""Shell scripts in the user's cache that start a program with other arguments or with its output redirected."""
 
 import hashlib
 import os

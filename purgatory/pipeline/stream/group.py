@@ -1,4 +1,4 @@
-"""Groups of a stream: the core of the library decides, and the rows determine the time.  Spark is not used.
+"""Groups of a stream: the core of the library makes the decisions, and the rows determine the time.  Spark is not used.
 
 The streaming job, its batch equivalent, and their tests all use this module.  It defines the order of events:
 

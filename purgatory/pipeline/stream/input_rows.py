@@ -17,7 +17,7 @@ column         meaning
 ``error``      fail: the reason, which becomes the ``error`` of the outcome
 =============  ==========================================================================================
 
-An ``extend``, ``cancel``, or ``fail`` row for an operation that does not wait has no effect, as with the corresponding
+An ``extend``, ``cancel``, or ``fail`` row for an operation that is not waiting has no effect, as with the corresponding
 methods of the library.  If a ``cancel`` or ``fail`` row has both ``op_id`` and ``key``, the key is ignored.
 
 **Order.**  Rows take effect in the order of ``(ts_ms, seq)``.  If two rows of one group have the same ``ts_ms`` and
