@@ -248,6 +248,7 @@ class Stopped(BaseException):
     """Stops a compaction, as a kill would: nothing is cleaned up behind it."""
 
 
+@pytest.mark.slow
 def test_a_compaction_can_stop_at_every_step(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each call that changes the journal or flushes it: readers see each row once, and the next run finishes."""
     step = 0

@@ -20,6 +20,7 @@ from tests.kafka.scenarios import CLIENT_SCENARIOS, SCENARIOS, Side
 DOCS = Path(__file__).parents[2] / "docs" / "broker.md"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")  # the clients' own: sockets that their threads leave to the collector
 def test_every_scenario_ends_alike_or_as_the_list_says() -> None:

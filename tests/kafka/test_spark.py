@@ -33,7 +33,11 @@ from tests.pipeline.settings import QUICK_JAVA
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 from tests.pipeline.stream.test_job import start_and_kill
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]  # a JVM starts; the clients' sockets
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),
+]  # a JVM starts; the clients' sockets
 
 DELAY = 3.0
 PAGE = Path(__file__).parents[2] / "docs" / "streaming.md"

@@ -11,7 +11,7 @@ pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 
 from tests.kafka.jars import tool
 
-pytestmark = pytest.mark.timeout(300)  # JVMs start, on a machine that may be busy
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # JVMs start, on a machine that may be busy
 
 
 def run(name: str, *arguments: object, given: str = "", status: int = 0) -> str:

@@ -10,6 +10,7 @@ from tests.parts import missing
 from tests.relay.engines import ENGINES
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ENGINES)
 def test_nothing_is_lost_while_everything_breaks(name: str) -> None:

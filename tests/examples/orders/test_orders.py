@@ -162,6 +162,7 @@ def test_a_change_in_any_worker_answers_the_readers_in_all(postgres: PostgresSer
     assert asyncio.run(change_and_read(postgres.url)) == 0
 
 
+@pytest.mark.slow
 def test_while_postgres_is_away(postgres: PostgresServer) -> None:
     """Changes are refused with 503, readers keep waiting, and the next change answers them when Postgres is back."""
     if postgres.given:

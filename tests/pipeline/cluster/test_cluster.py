@@ -14,7 +14,7 @@ from purgatory.pipeline.stream.traces import trace, write_trace
 from tests.pipeline.cluster.conftest import Bucket, Cluster, command_runner
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def ends(bucket: Bucket, out: str) -> Any:

@@ -16,7 +16,7 @@ from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
 
-pytestmark = pytest.mark.timeout(170)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(170)]
 _NUMBERS = itertools.count()
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 from tests.pipeline.settings import QUICK_JAVA
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(170),
     pytest.mark.skipif(not pathlib.Path("/proc/self/task").is_dir(), reason="finds Java in /proc"),
 ]

@@ -114,6 +114,7 @@ def test_a_path_of_a_source_is_no_pattern(spark: Any, tmp_path: Path) -> None:
         assert read_batch(spark, str(source), form).count() == len(rows)
 
 
+@pytest.mark.slow
 def test_a_backlog_is_worked_off_in_batches_of_limited_size(spark: Any, tmp_path: Path) -> None:
     """No batch has more files than the limit, whatever has piled up before the job starts or while it is down; the
     ends are those of the rows in one go."""
