@@ -20,7 +20,6 @@ __all__ = ["Directory", "HadoopDirectory", "LocalDirectory", "StoreError", "dire
 
 # In these stores, a file becomes visible only when it is complete, and a rename is a copy.
 _COMPLETE_WHEN_VISIBLE: Final = ("s3a", "s3", "gs")
-_RENAMES: Final = 5
 
 
 class StoreError(PurgatoryError):
@@ -146,15 +145,7 @@ class HadoopDirectory:
         source, renamed = self._path(name), self._path(target)
         with self._errors("written"):
             self._files.mkdirs(renamed.getParent())
-            # Hadoop's FileSystem has no public rename that replaces a file.  Between the two calls, another process may
-            # have renamed its own file.
-            for _ in range(_RENAMES):
-                if not self._exists(source):
-                    break
-                self._files.delete(renamed, False)
-                if self._files.rename(source, renamed):
-                    return
-        raise StoreError(f"{self.uri} cannot be written: {name} cannot be renamed")
+            self._move(source, renamed)
 
     def remove(self, name: str) -> None:
         with self._errors("written"):
@@ -168,15 +159,29 @@ class HadoopDirectory:
         for file in sorted(directory.iterdir()):
             target = self._path(file.name)
             with self._errors("written"):
-                if self.uri.partition(":")[0].lower() in _COMPLETE_WHEN_VISIBLE:
+                if self._is_complete_when_visible():
                     self._write(file, target)
                     continue
                 unfinished = self._path(f".{file.name}-{uuid.uuid4().hex}")
                 self._write(file, unfinished)
-                # Hadoop's FileSystem has no public rename that replaces a file.
-                self._files.delete(target, False)
-                if not self._files.rename(unfinished, target):
-                    raise StoreError(f"{self.uri} cannot be written: {file.name} cannot be renamed")
+                self._move(unfinished, target)
+
+    def _move(self, source: Any, target: Any) -> None:
+        """Move a file, and replace a file of the target's name; at no moment is the target missing.
+
+        Otherwise, a process that ends between two steps would lose the earlier file, which another one may have written.
+        """
+        fs, settings = self._jvm.org.apache.hadoop.fs, self._files.getConf()
+        if self._is_complete_when_visible():  # such a store renames by copying, and replaces nothing when it renames
+            fs.FileUtil.copy(self._files, source, self._files, target, True, True, settings)
+            return
+        overwrite = fs.Options.Rename.OVERWRITE
+        options = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
+        options[0] = overwrite
+        fs.FileContext.getFileContext(self._files.getUri(), settings).rename(source, target, options)
+
+    def _is_complete_when_visible(self) -> bool:
+        return self.uri.partition(":")[0].lower() in _COMPLETE_WHEN_VISIBLE
 
     def _write(self, file: Path, target: Any) -> None:
         # S3A's copyFromLocalFile needs parts of the AWS SDK that nothing else needs and that bring their own Netty.

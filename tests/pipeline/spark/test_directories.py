@@ -60,6 +60,16 @@ def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: p
     assert not HadoopDirectory(spark, f"{store}/none").is_directory()
 
 
+def test_a_move_that_fails_leaves_the_earlier_file(spark: Any, store: str) -> None:
+    """At no moment is it missing: another job may have written it."""
+    directory = HadoopDirectory(spark, store)
+    directory.write_text("folder/new", "2")
+    directory.write_text("old", "1")
+    with pytest.raises(StoreError, match="cannot be written"):
+        directory.replace("folder", "old")
+    assert directory.read_text("old") == "1"
+
+
 def test_a_text_on_this_machine_is_replaced_only_when_it_is_complete(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
