@@ -179,6 +179,7 @@ class PurgatoryClosing:
                 interrupt = error
             if core.counters.parked == waiting:
                 break
+        core.watcher_lists.end_some()  # the last operations may also have ended in another way, between two turns
         for subscription in list(self._purgatory._subscriptions.values()):
             subscription.end()  # an interrupt kept it from ending; its operations have ended now
         if interrupt is not None:

@@ -193,9 +193,9 @@ class ThresholdPurgatory:
     def _end_each(self, waits: list[Operation], end: Callable[[Any], bool]) -> int:
         """End each of the waits; return how many this call has ended.
 
-        If an interrupt propagates, for example from an observer, the other waits end in the next turn of the loop: no
-        values are stored, so nothing else would complete them.  The waits themselves are kept, not the value: a wait
-        that begins in the meantime may have read a newer value, which can be lower.
+        If an error propagates, for example an interrupt in an observer, the other waits end in the next turn of the
+        loop: no values are stored, so nothing else would complete them.  The waits themselves are kept, not the value:
+        a wait that begins in the meantime may have read a newer value, which can be lower.
         """
         done = 0
         rest = iter(waits)
@@ -203,8 +203,11 @@ class ThresholdPurgatory:
             try:
                 done += end(waiting)
             except BaseException as error:
+                left = list(rest)
                 if not self._purgatory._core.contains(error):
-                    self._interrupted.append(([waiting, *rest], end))  # the interrupt may have come before the ending
+                    left.insert(0, waiting)  # the interrupt may have come before the ending
+                if left:
+                    self._interrupted.append((left, end))
                     self._postpone()
                 raise
         return done

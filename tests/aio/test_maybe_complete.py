@@ -1,6 +1,7 @@
 """``maybe_complete``: a value answers the tasks whose threshold it reaches."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -251,3 +252,25 @@ async def test_a_clock_that_interrupts_leaves_its_wait_for_later(clock: VirtualC
         assert marks.num_waiting == 2
         await clock.settle()
         assert [task.done() and task.result() for task in tasks] == [5, 5]
+
+
+async def test_an_error_after_an_interrupt_leaves_the_other_waits_for_later(clock: VirtualClock) -> None:
+    """The turn that completes what an interrupt has left ends with an error of its own; no other wait is lost."""
+    async with ThresholdPurgatory("marks", clock=clock) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4), ("a", 5))
+        errors: list[BaseException] = [KeyboardInterrupt(), Boom()]
+
+        def read() -> int:
+            if not errors:
+                del clock.now_ms
+                return clock.now_ms()
+            raise errors.pop(0)
+
+        clock.now_ms = read  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        with contextlib.suppress(Boom):
+            marks.maybe_complete("b", 0)
+        await clock.settle()
+        assert sum(task.done() for task in tasks) == 2
+        marks.complete_all()

@@ -221,6 +221,22 @@ async def test_closed_purgatories_are_collected(clock: VirtualClock) -> None:
     assert [reference() for reference in gone if reference() is not None] == []
 
 
+async def test_closing_keeps_no_operation_that_ends_in_another_way(clock: VirtualClock) -> None:
+    """Between two turns of closing, the tasks of the last operations may be cancelled."""
+    purgatory = Purgatory[Op]("test", clock=clock)
+    ops = [Op(None) for _ in range(5)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, ["a"])
+    assert purgatory._core.expire_some(1) == 1  # a turn of closing
+    for op in ops:
+        op.cancel()
+    await purgatory.aclose()
+    gone = [weakref.ref(op) for op in ops]
+    del ops, op
+    gc.collect()
+    assert [reference() for reference in gone if reference() is not None] == []
+
+
 @pytest.mark.slow
 async def test_nothing_grows_with_the_number_of_operations() -> None:
     """Ten times as many operations, with every kind of ending, leave the same number of live objects."""
