@@ -1,5 +1,6 @@
 """A mock that checks the arguments of compiled methods, too."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -46,9 +47,19 @@ def _with_functions(spec: type) -> type:
         return spec
     constructor: Any = inspect.getattr_static(spec, "__init__")
     if not isinstance(constructor, FunctionType) and constructor is not object.__init__:
-        functions["__init__"] = _constructor(inspect.signature(spec))
+        with contextlib.suppress(ValueError):  # a class such as dict has no signature
+            functions["__init__"] = _constructor(inspect.signature(spec))
     names = {"__doc__": spec.__doc__, "__module__": spec.__module__, "__qualname__": spec.__qualname__}
-    return type(spec.__name__, (spec,), {**names, "__slots__": (), **functions})
+    return type(spec.__name__, (_Quiet, spec), {**names, "__slots__": (), **functions})
+
+
+class _Quiet:
+    """Keeps ``__init_subclass__`` of the class, which may register its subclasses, from being called for a mock."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **_: object) -> None:
+        pass
 
 
 def _constructor(signature: inspect.Signature) -> Any:

@@ -147,6 +147,7 @@ def test_any_class_without_python_functions_is_checked() -> None:
     made.set_result(1)
     made.set_result.assert_called_once_with(1)
     assert isinstance(made, asyncio.Future)
+    create_autospec(dict, instance=True).update(a=1)
     for call in (lambda: made.set_result(1, 2), lambda: create_autospec(asyncio.Future)(1)):
         with pytest.raises(TypeError, match="too many positional arguments"):
             call()
@@ -160,3 +161,14 @@ def test_a_constructor_in_python_is_checked() -> None:
     create_autospec(Numbered)(1).set_result(2)
     with pytest.raises(TypeError, match="missing a required argument: 'number'"):
         create_autospec(Numbered)()
+
+
+def test_a_mock_is_no_registered_subclass() -> None:
+    registered: list[type] = []
+
+    class Registering(asyncio.Future[int]):
+        def __init_subclass__(cls) -> None:
+            registered.append(cls)
+
+    create_autospec(Registering)
+    assert registered == []
