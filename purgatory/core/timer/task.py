@@ -48,7 +48,7 @@ class TimerTask:
     subclass that must be copied or pickled defines ``__reduce__``.
 
     A task can be weakly referenced.  The class has the slot for that, so ``__weakref__`` must not be among the slots of
-    a subclass.
+    a subclass, and a data class must not be given ``weakref_slot=True``.
     """
 
     __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
@@ -152,7 +152,7 @@ validated_class: Final = _ValidatedClass()
 
 def validate_class(kind: Any) -> None:
     """Raise TypeError if the class forbids assigning its instances' fields, which compiled code would do anyway."""
-    parameters: Any = getattr(kind, "__dataclass_params__", None)
+    parameters: Any = kind.__dict__.get("__dataclass_params__")
     if parameters is not None and parameters.frozen:
         raise TypeError(f"{kind.__name__} must not be a frozen dataclass: the timer assigns fields of its tasks")
     validated_class.kind = kind

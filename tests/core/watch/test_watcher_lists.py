@@ -98,8 +98,8 @@ def test_what_closing_has_missed_is_found_later() -> None:
         [number << 61 for number in range(10_000)],
         *([number << shift for number in range(10_000)] for shift in range(1, 48)),
         [number * 4096 + 77 for number in range(10_000)],
-        [f"orders-{number}" for number in range(10_000)],
-        [("orders", number) for number in range(10_000)],
+        [f"orders-{number}" for number in range(20_000)],  # the hashes of these are random: no shard stays empty
+        [("orders", number) for number in range(20_000)],
     ],
     ids=lambda keys: f"{keys[0]}, {keys[1]}",
 )
@@ -108,7 +108,7 @@ def test_regular_keys_are_spread_over_all_shards(keys: Sequence[Hashable]) -> No
     lists = WatcherLists()
     sizes = Counter(id(lists.shard(key)) for key in keys)
     assert len(sizes) == SHARDS
-    assert max(sizes.values()) < 60  # 20 on average
+    assert max(sizes.values()) < 3 * len(keys) / SHARDS
 
 
 class Fickle:
