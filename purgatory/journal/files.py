@@ -227,6 +227,13 @@ def _listed(path: Path) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
 def _folders(
     path: Path, folder: str | Path, above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[str, list[str]]]:
@@ -243,7 +250,7 @@ def _folders(
             raise JournalError(f"the journal {path} cannot be listed: {folder} is a link to a folder that contains it")
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith((".", "_")) or not entry.is_dir():
+                if entry.name.startswith((".", "_")) or not _is_folder(entry):
                     files.append(entry.name)
                 else:
                     folders.append(entry.path)

@@ -464,6 +464,8 @@ async def test_a_folder_that_is_a_link_belongs_to_the_journal(tmp_path: pathlib.
     with pytest.raises(JournalError, match=f"{BEFORE}/back is a link to a folder that contains it"):
         data_files(journal)
     back.unlink()
+    (archive / "itself").symlink_to(archive / "itself")
+    assert len(data_files(journal)) == 2
     archive.rename(tmp_path / "elsewhere")
     with pytest.raises(JournalError, match=f"{BEFORE} is a link to {archive}, which is missing"):
         data_files(journal)
