@@ -130,7 +130,8 @@ def check_table(out: Location, file_format: str, spark: SparkSession | None = No
     elif visible and _MARK not in names:
         raise BadOutput(
             f"out must be a new directory or the table of an earlier load, got {out}, which has {visible[0]} and no"
-            f" file {_MARK}"
+            f" file {_MARK}; if a load through Spark Connect or with an earlier version has written this table, create"
+            f" an empty file {_MARK} in it"
         )
 
 

@@ -169,7 +169,7 @@ class HadoopDirectory:
     def _move(self, source: Any, target: Any) -> None:
         """Move a file, and replace a file of the target's name; at no moment is the target missing.
 
-        Otherwise, a process that ends between two steps would lose the earlier file, which another one may have written.
+        Otherwise, a process that ends between two steps would lose the earlier file, which may be another process's.
         """
         fs, settings = self._jvm.org.apache.hadoop.fs, self._files.getConf()
         if self._is_complete_when_visible():  # such a store renames by copying, and replaces nothing when it renames
