@@ -495,15 +495,9 @@ class WatcherLists:
                     if is_parked(entry):
                         yield entry
                     continue
-                cursor = WatchCursor(entry, NO_ID)
-                operation = cursor.next()
-                while operation is not None:
-                    yield operation
-                    operation = cursor.next()
+                yield from _along(entry)
         for misplaced in list(self._misplaced):
-            for operation in _operations(misplaced):
-                if is_parked(operation):
-                    yield operation
+            yield from _along(misplaced)
 
     def oldest(self, number: int) -> list[Operation]:
         """Return, at least approximately, the ``number`` operations that have waited the longest, in the order of
@@ -567,6 +561,15 @@ class WatcherLists:
                 assert watch.list_root is None, f"the only watcher of {watch.key!r} refers to a list"
         assert tombstones == self._tombstones, f"{tombstones} entries have no watchers, counted {self._tombstones}"
         return total
+
+
+def _along(entry: Watch) -> Iterator[Operation]:
+    """Yield the operations of an entry; those that end between two steps are skipped."""
+    cursor = WatchCursor(entry, NO_ID)
+    operation = cursor.next()
+    while operation is not None:
+        yield operation
+        operation = cursor.next()
 
 
 def _open_next(heads: list[_Head], source: Iterator[Any], order: int) -> None:

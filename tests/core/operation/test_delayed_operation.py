@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, TimerTask
+from purgatory import COMPILED, DelayedOperation, TimerTask
+from purgatory.core.operation import operation
+from purgatory.core.timer import task
 from tests.helpers import Op
 from tests.sansio import QuietPurgatory
 
@@ -96,6 +98,27 @@ def test_a_frozen_dataclass_is_refused(kind: Any) -> None:
     for _ in range(2):
         with pytest.raises(TypeError, match=rf"^{kind.__name__} must not be a frozen dataclass: the timer assigns"):
             kind(3)
+
+
+@pytest.mark.parametrize("kind", [Frozen, FrozenTask])
+def test_compiled_code_validates_a_class_before_it_assigns(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class once, as long as no other class comes between."""
+    monkeypatch.setattr(task, "COMPILED", True)
+    monkeypatch.setattr(operation, "COMPILED", True)
+    for _ in range(2):
+        assert TimerTask(5).delay_ms == 5
+    with pytest.raises(TypeError, match=rf"^{kind.__name__} must not be a frozen dataclass"):
+        kind(3)
+
+
+@pytest.mark.skipif(COMPILED, reason="compiled code assigns the fields itself")
+def test_an_error_of_the_class_that_refuses_a_field_is_raised() -> None:
+    class Stubborn(TimerTask):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(f"no {name}")
+
+    with pytest.raises(AttributeError, match=r"^no _delay_ms$"):
+        Stubborn(5)
 
 
 def test_a_dataclass_may_be_an_operation(room: QuietPurgatory) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purgatory import Outcome, PurgatoryClosed, PurgatoryFull
+from purgatory import Outcome, PurgatoryClosed, PurgatoryFull, TimerTask
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op
@@ -209,4 +209,33 @@ def test_one_that_adds_itself_during_its_first_try_leaves_the_timer() -> None:
     assert op.is_completed
     assert (op.scheduled, timer.size, room.num_delayed) == (False, 0, 0)
     timer._check()
+    room._check()
+
+
+def test_one_that_extends_itself_and_is_refused_is_new() -> None:
+    """It has left its timer for a deadline that a later submission does not use."""
+    clock = ManualClock()
+    full, room, timer = make_purgatory(clock, max_parked=1), make_purgatory(clock), BaseTimer(1, 20, clock)
+    full.try_complete_else_watch(Op(None), ["a"])
+    op = Op(1.0, on_try=lambda op: op.extend(9.0) and None)
+    timer.add(op)
+    with pytest.raises(PurgatoryFull):
+        full.try_complete_else_watch(op, ["a"])
+    assert (timer.size, op.outcome) == (0, Outcome.PENDING)
+    op._on_try = op._on_complete
+    room.try_complete_else_watch(op, ["a"])
+    assert op.expiration_ms == clock.now_ms() + int(op.timeout * 1000)
+    room._check()
+
+
+def test_one_that_a_timer_has_lost_starts_over() -> None:
+    """The timer's deadline is left over, and a purgatory does not use it."""
+    clock = ManualClock()
+    room, timer = make_purgatory(clock), BaseTimer(1, 20, clock)
+    op = Op(1.0)
+    timer.add(op)
+    assert TimerTask.cancel(op)  # not the operation's own cancel(), which would end it
+    pass_time(clock, room, 500)
+    room.try_complete_else_watch(op, ["a"])
+    assert op.expiration_ms == clock.now_ms() + 1000
     room._check()

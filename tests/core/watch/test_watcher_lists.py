@@ -89,6 +89,20 @@ def test_what_closing_has_missed_is_found_later() -> None:
     room._check()
 
 
+def test_closing_skips_the_only_operation_of_a_key_that_has_ended() -> None:
+    """It may end between two turns of closing; the two keys share a shard."""
+    room = make_purgatory(ManualClock())
+    ops = [Op() for _ in range(3)]
+    for op, key in zip(ops, (0, 1021, 2042), strict=True):
+        room.try_complete_else_watch(op, [key])
+    assert room._core.expire_some(1) == 1
+    parked = [op for op in ops if op.outcome is Outcome.PENDING]
+    parked[0].cancel()
+    assert room._core.expire_some(5) == 1
+    assert [op.outcome for op in parked] == [Outcome.CANCELLED, Outcome.EXPIRED]
+    room._check()
+
+
 @pytest.mark.parametrize(
     "keys",
     [
