@@ -274,3 +274,21 @@ async def test_an_error_after_an_interrupt_leaves_the_other_waits_for_later(cloc
         await clock.settle()
         assert sum(task.done() for task in tasks) == 2
         marks.complete_all()
+
+
+async def test_an_error_of_the_last_wait_leaves_nothing_for_later(clock: VirtualClock) -> None:
+    """The wait goes on, because the caller has received the error."""
+    async with ThresholdPurgatory("marks", clock=clock) as marks:
+        (task,) = await wait_in_tasks(marks, ("a", 3))
+
+        def read() -> int:
+            del clock.now_ms
+            raise Boom
+
+        clock.now_ms = read  # type: ignore[method-assign]
+        with pytest.raises(Boom):
+            marks.maybe_complete("a", 5)
+        await clock.settle()
+        assert not task.done()
+        assert marks.maybe_complete("a", 5) == 1
+        assert await task == 5
