@@ -7,9 +7,9 @@ number of parked operations requires both.  ``parked_within`` keeps only the sel
 Spark evaluates the conditions in its Parquet reader, and pyarrow skips row groups whose statistics exclude every row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,8 +28,12 @@ __all__ = [
     "overlapping",
     "parked_row_groups",
     "parked_within",
+    "read_batches",
     "row_groups",
 ]
+
+_BATCH_ROWS: Final = 262_144
+_TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested columns
 
 
 def overlapping(rows: DataFrame, selection: Selection) -> DataFrame:
@@ -74,6 +78,28 @@ def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.Recor
             limit = pa.scalar(at_ms, pa.timestamp("ms", "UTC")).cast(batch["parked_at"].type)
             batch = batch.filter(compare(batch["parked_at"], limit))
     return batch
+
+
+def read_batches(
+    name: str, columns: Sequence[str], groups: Callable[[pq.FileMetaData], list[int]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns that the file has, from the row groups that ``groups`` selects; texts are dictionaries.
+
+    Raises OSError with a text in which the driver finds the file, if its rows cannot be read.
+    """
+    try:
+        metadata = pq.read_metadata(name)
+        selected = groups(metadata)
+        if not selected:  # PyArrow 18 raises an error for no row groups
+            return
+        paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+        texts = [path for path in paths if path.split(".")[0] in _TEXTS]  # a str for each row would take much longer
+        with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
+            present = [column for column in columns if column in file.schema_arrow.names]
+            yield from file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        # The driver looks for this text; see corrupt_file.
+        raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
 
 
 def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:

@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -28,7 +27,13 @@ from purgatory.journal.schema import DROPPED, OUTCOMES
 from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.report.aggregates import rounded
 from purgatory.pipeline.report.one_pass import reads_files
-from purgatory.pipeline.selected_rows import batch_parked_within, needed_columns, parked_row_groups, parked_within
+from purgatory.pipeline.selected_rows import (
+    batch_parked_within,
+    needed_columns,
+    parked_row_groups,
+    parked_within,
+    read_batches,
+)
 from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.spark.workers import freeze_modules
 
@@ -55,12 +60,10 @@ _SAMPLES_PER_PIECE: Final = 64
 _END_OF_TIME_MS: Final = 1 << 62
 _ROWS_PER_TASK: Final = 2_500_000
 _MOST_TASKS: Final = 2_000
-_BATCH_ROWS: Final = 262_144
 _NO_TIME_MS: Final = -1
 _ENOUGH_ROWS: Final = 60_000  # the rows to replay, in one round or in several rounds together
 _MOST_ROUNDS: Final = 5
 _CELL: Final = "cell binary"
-_TEXTS: Final = ("source", "purgatory", "outcome")
 _TIME: Final = ARROW_SCHEMA.field("parked_at").type
 
 Settings = Sequence[tuple[int, int]]
@@ -131,7 +134,7 @@ def _count_files(
 ) -> Iterator[bytes]:
     freeze_modules()
     for name in (name for part in slices for name in part):
-        yield from count(_batches(name, columns, partial(parked_row_groups, selection=selection)), name)
+        yield from count(read_batches(name, columns, partial(parked_row_groups, selection=selection)), name)
 
 
 def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection, step: int) -> Iterator[bytes]:
@@ -266,7 +269,7 @@ def _work_on_files(work: Work, wanted: tuple[str, ...], selection: Selection, nu
     columns = needed_columns(wanted, selection)
     found = []
     for name in piece.files:
-        for batch in _batches(name, columns, partial(parked_row_groups, selection=within)):
+        for batch in read_batches(name, columns, partial(parked_row_groups, selection=within)):
             # A single filter, and before all others, because each filter copies the remaining rows.
             mine = _operations(batch.filter(_is_in(batch, piece)), selection)
             missing = [column for column in wanted if column not in mine.schema.names]
@@ -382,18 +385,6 @@ def _as_row(
 
 
 # Rows
-
-
-def _batches(name: str, columns: Sequence[str], groups: Callable[[Any], list[int]]) -> Iterator[pa.RecordBatch]:
-    try:
-        with pq.ParquetFile(name, read_dictionary=_TEXTS) as file:  # a string for each row takes much longer
-            present = [column for column in columns if column in file.schema_arrow.names]
-            yield from file.iter_batches(
-                _BATCH_ROWS, row_groups=groups(file.metadata), columns=present, use_threads=False
-            )
-    except (OSError, pa.ArrowException) as error:
-        # The driver looks for this text; see corrupt_file.
-        raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
 
 
 def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:

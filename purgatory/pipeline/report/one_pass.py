@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.pipeline.journal_reader import OpenJournal
-from purgatory.pipeline.selected_rows import needed_columns, overlapping, row_groups
+from purgatory.pipeline.selected_rows import needed_columns, overlapping, read_batches, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.session import changed_settings, has_local_workers
 from purgatory.pipeline.spark.workers import freeze_modules
@@ -59,11 +58,9 @@ _ROWS_PER_TASK: Final = 2_500_000
 _MERGED_ON_DRIVER: Final = 2_500_000  # up to this number of rows, the driver adds up the aggregates of the tasks
 _MOST_PARTS: Final = 16
 _MOST_KEYS_OF_INTERVAL: Final = 50
-_BATCH_ROWS: Final = 262_144
 _CELL: Final = "part int, cell binary"
 _SHARES: Final = tuple(share for _, share in QUANTILES)
 _NAMES: Final = tuple(name for name, _ in QUANTILES)
-_TEXTS: Final = frozenset({"source", "purgatory", "kind", "outcome"})  # not keys: pyarrow fails for some nested columns
 
 Add = Callable[[Aggregates, pa.RecordBatch], None]
 
@@ -228,18 +225,8 @@ def _scan_files(columns: Sequence[str], add: Add, selection: Selection, parts: i
     freeze_modules()
     aggregates = Aggregates()
     for name in (name for part in slices for name in part):
-        try:
-            metadata = pq.read_metadata(name)
-            paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-            texts = [path for path in paths if path.split(".")[0] in _TEXTS]
-            with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
-                present = [column for column in columns if column in file.schema_arrow.names]
-                groups = row_groups(metadata, selection)
-                for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=present, use_threads=False):
-                    add(aggregates, batch)
-        except (OSError, pa.ArrowException) as error:
-            # The driver looks for this text; see corrupt_file.
-            raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
+        for batch in read_batches(name, columns, partial(row_groups, selection=selection)):
+            add(aggregates, batch)
     return aggregates.cells(parts)
 
 
