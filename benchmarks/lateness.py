@@ -59,22 +59,6 @@ class _Late(Request):
         return False
 
 
-async def _ours(number: int, collector: bool) -> "array[float]":
-    for parking_time in PARKING_TIMES:
-        found = array("d")
-        async with Purgatory[Any]("lateness") as purgatory:
-            begin = time.monotonic() + 1.0 + number * parking_time
-            with _collector_off():
-                for index in range(number):
-                    now = time.monotonic()
-                    timeout = round(max(0.0, begin + index / RATE - now), 3)
-                    late = _Late(timeout, index, found, now + timeout, purgatory if collector else None)
-                    purgatory.try_complete_else_watch(late, (index,))
-            if await _until(found, number, begin, collector):
-                return found
-    raise RuntimeError("the machine is too busy to park them all before the first deadline")
-
-
 class _Divided(Request):
     """Record when the deadline was, when the first answer of the turn came, and when this one did, all in seconds."""
 
@@ -95,8 +79,24 @@ class _Divided(Request):
         return False
 
 
+async def _ours(number: int, collector: bool) -> "array[float]":
+    def make(timeout: float, index: int, found: "array[float]", wanted: float, purgatory: Purgatory[Any]) -> Request:
+        return _Late(timeout, index, found, wanted, purgatory if collector else None)
+
+    return await _parked(number, collector, make, 1)
+
+
 async def _divided(number: int, collector: bool) -> "array[float]":
     turn: list[float] = []
+
+    def make(timeout: float, index: int, found: "array[float]", wanted: float, _: Purgatory[Any]) -> Request:
+        return _Divided(timeout, index, found, turn, wanted)
+
+    return await _parked(number, collector, make, 3)
+
+
+async def _parked(number: int, collector: bool, make: Callable[..., Request], values: int) -> "array[float]":
+    """Park operations, each of which records this number of values, and return all values."""
     for parking_time in PARKING_TIMES:
         found = array("d")
         async with Purgatory[Any]("lateness") as purgatory:
@@ -105,9 +105,8 @@ async def _divided(number: int, collector: bool) -> "array[float]":
                 for index in range(number):
                     now = time.monotonic()
                     timeout = round(max(0.0, begin + index / RATE - now), 3)
-                    divided = _Divided(timeout, index, found, turn, now + timeout)
-                    purgatory.try_complete_else_watch(divided, (index,))
-            if await _until(found, 3 * number, begin, collector):
+                    purgatory.try_complete_else_watch(make(timeout, index, found, now + timeout, purgatory), (index,))
+            if await _until(found, values * number, begin, collector):
                 return found
     raise RuntimeError("the machine is too busy to park them all before the first deadline")
 
