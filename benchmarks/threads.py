@@ -1,18 +1,21 @@
 """Event loops in threads: how much more work two loops do than one loop does in the same time.
 
 Each thread runs an event loop with a purgatory of its own, parks operations, and completes them through a check, as in
-``watching``; the loops share nothing but the package.  The rate counts the steps of all loops until the last one has
-finished.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step, which grows
-if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
-same loops in two processes, which share nothing at all; it is the most that this machine can do.
+``watching``; the loops share nothing but the package.  One loop and two loops take turns of a tenth of a second in the
+same process, so that a change in the speed of the machine meets both.  The rate counts the steps of all loops until the
+last one has finished.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step,
+which grows if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row
+shows the same loops in two processes, which share nothing at all; it is the most that this machine can do.
 
-Every measurement is a process of its own that loads the package from bytecode files.  CPython 3.13 without the GIL
-makes the constants of code immortal only then: in a process that compiles the sources itself, all loops count the
-references to the same numbers, and wait for each other.
+Every process loads the package from bytecode files.  CPython 3.13 without the GIL makes the constants of code immortal
+only then: in a process that compiles the sources itself, all loops count the references to the same numbers, and wait
+for each other.  The last row shows what that costs.
 """
 
 import asyncio
+import contextlib
 import os
+import queue
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from statistics import median
+from typing import Self
 
 from .row import Budget, Row, Scale, Unavailable
 from .watching import Fifo
@@ -42,19 +46,22 @@ def prepare() -> None:
 
 def rows(scale: Scale) -> Iterator[Row]:
     """Measure one loop and two loops in turn."""
-    steps, repeats = scale.pick(60_000, 20_000), scale.pick(7, 3)
+    steps, turns = 6_000, scale.pick(80, 20)
     one, two, apart, compiled_here = [], [], [], []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ended:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         without = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/nothing", "PYTHONDONTWRITEBYTECODE": "1"}
-        _measure(environment, 1, 1, 10)  # writes the bytecode files
-        for _ in range(repeats):
-            one.append(_measure(environment, 1, 1, steps))
-            two.append(_measure(environment, 1, 2, steps))
-            apart.append(_measure(environment, 2, 1, steps))
-            if not _has_gil():
-                compiled_here.append(_measure(without, 1, 2, steps))
+        ended.enter_context(_Loops(environment, 1))  # writes the bytecode files
+        threads = ended.enter_context(_Loops(environment, 2))
+        processes = [ended.enter_context(_Loops(environment, 1)) for _ in range(2)]
+        compiling = None if _has_gil() else ended.enter_context(_Loops(without, 2))
+        for _ in range(turns):
+            one.append(_measure([threads], 1, steps))
+            two.append(_measure([threads], 2, steps))
+            apart.append(_measure(processes, 1, steps))
+            if compiling is not None:
+                compiled_here.append(_measure([compiling], 2, steps))
     how = "with" if _has_gil() else "without"
     row = _row("park and check, steps of all loops: two loops in two threads", two, one)
     row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
@@ -63,7 +70,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     by_cpu = [[(1e9 * loops / cost, cost) for _, cost in found] for loops, found in ((2, two), (1, one))]
     yield _row("the same for each second of CPU time: two loops in two threads", *by_cpu)
     row = _row("the same: two loops in two processes", apart, one)
-    row.note = "the ratio: the rate of two processes divided by that of one process"
+    row.note = "the ratio: the rate of two processes divided by that of one loop"
     yield row
     if compiled_here:
         yield _row("the same without bytecode files: two loops in two threads", compiled_here, one)
@@ -76,57 +83,70 @@ def _row(what: str, ours: list[tuple[float, float]], one: list[tuple[float, floa
     return row
 
 
-def _measure(environment: dict[str, str], processes: int, loops: int, steps: int) -> tuple[float, float]:
-    """Return the steps per second of all loops, from the first start to the last end, and the nanoseconds of CPU time
-    per step."""
-    command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(steps)]
-    started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(processes)
-    ]
-    pipes = [(process.stdin, process.stdout) for process in started]
-    for _, output in pipes:
-        assert output is not None
-        output.readline()  # ready
+def _measure(processes: "list[_Loops]", loops: int, steps: int) -> tuple[float, float]:
+    """Run the steps in the given number of loops of each process, all at the same time.
+
+    Return the steps per second of all loops, from the first start to the last end, and the nanoseconds of CPU time per
+    step.
+    """
     began = time.perf_counter()
-    for given, _ in pipes:
-        assert given is not None
-        given.close()
-    cpu = []
-    for _, output in pipes:
-        assert output is not None
-        cpu.append(float(output.readline()))
-        output.close()
+    for process in processes:
+        process.begin(loops, steps)
+    cpu = sum(process.end() for process in processes)
     took = time.perf_counter() - began
-    assert not any(process.wait() for process in started)
-    return processes * loops * steps / took, sum(cpu) / (processes * loops * steps) * 1e9
+    return len(processes) * loops * steps / took, cpu / (len(processes) * loops * steps) * 1e9
 
 
-def _run_when_told(loops: int, steps: int) -> None:
-    """Run the steps of each loop in a thread as soon as standard input ends, and print the CPU time of all loops."""
-    ready, start = threading.Barrier(loops + 1), threading.Event()
-    cpu: list[float] = []
+class _Loops:
+    """A process with event loops in threads, which wait until they are told to run."""
 
-    async def run() -> None:
+    def __init__(self, environment: dict[str, str], loops: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.threads", str(loops)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+        )
+        self.begin(loops, 10)
+        self.end()
+
+    def begin(self, loops: int, steps: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{loops} {steps}\n")
+
+    def end(self) -> float:
+        """Wait until all loops have finished; return the seconds of CPU time of all of them."""
+        assert self._process.stdout is not None
+        return float(self._process.stdout.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._process.communicate()
+
+
+def _serve(loops: int) -> None:
+    """For each line with a number of loops and a number of steps on standard input: run the steps in each of so many
+    loops, and print the CPU time of all of them."""
+    orders: list[queue.SimpleQueue[int]] = [queue.SimpleQueue() for _ in range(loops)]
+    used: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+    async def run(given: "queue.SimpleQueue[int]") -> None:
         fifo = Fifo(OUTSTANDING, 1)
-        ready.wait()
-        start.wait()
-        began = time.thread_time()
-        fifo.steps(steps)
-        cpu.append(time.thread_time() - began)
+        while True:
+            steps = given.get()
+            began = time.thread_time()
+            fifo.steps(steps)
+            used.put(time.thread_time() - began)
 
-    threads = [threading.Thread(target=asyncio.run, args=[run()]) for _ in range(loops)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    print("ready", flush=True)
-    sys.stdin.read()
-    start.set()
-    for thread in threads:
-        thread.join()
-    print(sum(cpu), flush=True)
+    for given in orders:
+        threading.Thread(target=asyncio.run, args=[run(given)], daemon=True).start()
+    for line in sys.stdin:
+        active, steps = map(int, line.split())
+        for given in orders[:active]:
+            given.put(steps)
+        print(sum(used.get() for _ in range(active)), flush=True)
     os._exit(0)  # skip the shutdown of the interpreter, which is not measured
 
 
 if __name__ == "__main__":
-    _run_when_told(int(sys.argv[1]), int(sys.argv[2]))
+    _serve(int(sys.argv[1]))
