@@ -30,6 +30,7 @@ __all__ = [
     "park_in_tasks",
     "park_named",
     "turns_until",
+    "wait_after",
     "wait_in_tasks",
     "waiting",
 ]
@@ -223,6 +224,12 @@ async def wait_in_tasks(marks: ThresholdPurgatory, *waits: tuple[Any, ...]) -> l
     tasks = [asyncio.ensure_future(marks.wait(key, *rest, *[None] * (2 - len(rest)))) for key, *rest in waits]
     await asyncio.sleep(0)
     return tasks
+
+
+async def wait_after(begin: asyncio.Event, wait: Awaitable[Any]) -> Any:
+    """Begin to wait in the turn after the event is set, even in a task that starts eagerly."""
+    await begin.wait()
+    return await wait
 
 
 async def turns_until(done: Callable[[], bool]) -> int:

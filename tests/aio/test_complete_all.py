@@ -6,7 +6,7 @@ import pytest
 
 from purgatory import Event, Observer, ThresholdPurgatory
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, wait_in_tasks
+from tests.helpers import Boom, wait_after, wait_in_tasks
 
 
 async def test_complete_all_answers_every_task(marks: ThresholdPurgatory) -> None:
@@ -33,7 +33,10 @@ async def test_the_waits_after_an_interrupted_one_end_in_the_next_turn(clock: Vi
 
     async with ThresholdPurgatory("marks", clock=clock, observers=[Interrupting()]) as marks:
         tasks = await wait_in_tasks(marks, ("a", 1), ("b", 2), ("c", 3))
-        newer = asyncio.create_task(marks.wait("a", 2, None))
+        begin = asyncio.Event()
+        newer = asyncio.create_task(wait_after(begin, marks.wait("a", 2, None)))
+        await clock.settle()
+        begin.set()
         with pytest.raises(KeyboardInterrupt):
             marks.fail_all(Boom()) if failing else marks.complete_all()
         assert marks.num_waiting == 2

@@ -8,7 +8,7 @@ import pytest
 
 from purgatory import Event, Observer, ThresholdPurgatory
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom, wait_in_tasks
+from tests.helpers import Boom, wait_after, wait_in_tasks
 
 
 async def test_those_whose_threshold_is_reached_are_answered_with_the_value(marks: ThresholdPurgatory) -> None:
@@ -227,7 +227,10 @@ async def test_a_wait_that_begins_before_the_next_turn_is_not_completed(clock: V
     """It has read a value below its threshold after the interrupted call, for example because of a truncation."""
     async with ThresholdPurgatory("marks", clock=clock, observers=[InterruptingOnce()]) as marks:
         tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4))
-        newer = asyncio.create_task(marks.wait("a", 2, None))
+        begin = asyncio.Event()
+        newer = asyncio.create_task(wait_after(begin, marks.wait("a", 2, None)))
+        await clock.settle()
+        begin.set()
         with pytest.raises(KeyboardInterrupt):
             marks.maybe_complete("a", 5)
         await clock.settle()
