@@ -1,6 +1,6 @@
 """A lock, or a number of permits, for each key.
 
-The rules for granting permits, and the operations that wait for them, are in ``core.permits``.
+The rules for granting permits, and the operations that wait for them, are in ``core.lock_permits``.
 """
 
 from collections.abc import Hashable
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from purgatory.aio.purgatory import Purgatory
-from purgatory.core.permits import KeyedPermits, Permits
+from purgatory.core.lock_permits import KeyedPermits, Permits
 from purgatory.texts import safe_repr, uncopyable
 
 from .room import not_granted, out_of_time, validated_kind, validated_room
