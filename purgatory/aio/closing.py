@@ -79,7 +79,7 @@ class PurgatoryClosing:
     async def close(self, grace_ms: int) -> None:
         """See :meth:`Purgatory.aclose`."""
         purgatory = self._purgatory
-        loop = purgatory._reaper.bind()
+        loop = purgatory._binding.bind()
         while self._call is not None and self._call.answers(loop):
             if await self._call.ended():
                 return

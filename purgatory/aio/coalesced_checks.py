@@ -255,7 +255,7 @@ class LoopChecks(CoalescedChecks):
     def schedule(self) -> None:
         """Schedule the callback in the running event loop, before a request.  Raises RuntimeError if no loop runs."""
         if not self.scheduled:
-            loop = self._purgatory._reaper.bind()
+            loop = self._purgatory._binding.bind()
             if not self.scheduled:  # otherwise, bind() has moved the timer to this loop and scheduled the callback
                 self._schedule_in(loop)
 
@@ -379,7 +379,7 @@ class LoopChecks(CoalescedChecks):
             self._empty_inbox()
 
     def _empty_inbox(self) -> None:
-        self._purgatory._reaper.bind()  # this may raise, so it comes before the requests are taken
+        self._purgatory._binding.bind()  # this may raise, so it comes before the requests are taken
         with self._lock:
             # A finalizer may make a request between any two statements, in this thread, which holds the lock.  The flag
             # is therefore cleared first: a request from now on wakes the loop, whichever inbox it enters.

@@ -145,10 +145,11 @@ class Purgatory(BasePurgatory, Generic[Op]):
                     "timer must not be combined with clock, tick_ms, or wheel_size: a shared timer has its own"
                 )
             self._owns_timer = False
-        # The core refers to the same timer, but only as a BaseTimer.  The reaper belongs to the timer; this reference
-        # to the reaper saves every wait one access.
+        # The core refers to the same timer, but only as a BaseTimer.  The reaper and the binding to a loop belong to
+        # the timer; these references save every wait and every callback one access.
         self._timer = timer
         self._reaper = timer._reaper
+        self._binding = timer._binding
         contained = (Exception, asyncio.CancelledError)
         hooks = _LoopHooks(self)
         super().__init__(
@@ -188,7 +189,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     async def __aenter__(self) -> Self:
         self._start_reaper()
-        self._loop = self._reaper.bind()
+        self._loop = self._binding.bind()
         return self
 
     async def __aexit__(
@@ -484,7 +485,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Return the running event loop, to which the timer now belongs."""
-        loop = self._reaper.bind()
+        loop = self._binding.bind()
         self._end_dropped()
         return loop
 
@@ -683,7 +684,7 @@ async def _wait_in_this_loop(
     """Wait again, in this event loop, because the timer was still bound to another loop, which has stopped."""
     waiter = foreign
     try:
-        loop = purgatory._reaper.bind()
+        loop = purgatory._binding.bind()
         if operation._park_future is not foreign:
             return result_of(operation)  # it has ended in the meantime
         waiter = operation._park_future = loop.create_future()

@@ -9,29 +9,16 @@ expiration of the earliest bucket; if the timer is empty, it requests none.
    wake-up.
 3. The wake-up completes every sleeper.  Each waiting task then examines the timer again.
 
-**Event loops.**  A timer belongs to one event loop at a time.  If the previous loop is closed or has stopped,
-:meth:`Reaper.bind` moves the timer to the running loop: a new task replaces the reaper's task, and every sleeper is
-woken.  Adding a task moves the timer only if the task needs an earlier wake-up.
-
-**Forks.**  In a child process, a timer with tasks cannot be used, whatever the state of its loop: its operations are
-also parked in the parent and would be answered twice.  Tasks that both processes may run (``shared_tasks``, such as the
-inspector's samples) do not count.  Any other timer can be used.  If its loop was running at the fork, the timer no
-longer belongs to any loop, because the loop does not run in the child, although the child's copy of the loop still
-claims to be running.
+The event loop, thread, and process to which the timer belongs are the subject of :mod:`.loop_binding`.
 """
 
 import asyncio
 import contextlib
-import os
-import threading
-import weakref
-from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING
 
 from purgatory.core.timer.clock import Alarm
-from purgatory.core.timer.task import FAR_MS, TimerTask
-from purgatory.core.timer.thread_guard import FOREIGN_THREAD
+from purgatory.core.timer.task import FAR_MS
 from purgatory.errors import PurgatoryClosed
 
 from .error_reporting import report
@@ -73,20 +60,18 @@ def _report_interruption(task: "asyncio.Task[None]") -> None:
 
 
 class Reaper:
-    """The task of one :class:`SystemTimer`, the wake-up that it waits for, and the event loop in which it runs.
+    """The task of one :class:`SystemTimer`, and the wake-up that it waits for.
 
     ``task``: None before the first start.  ``starts_itself``: whether adding the first task to the timer starts the
-    reaper.  ``shared_tasks``: tasks of the library that answer no waiter; after a fork, both processes run them.
+    reaper.
     """
 
     __slots__ = (
         "_alarm",
-        "_inherited",
         "_sleepers",
         "_timer",
         "_wake_up_ms",
         "_wake_up_number",
-        "shared_tasks",
         "starts_itself",
         "task",
     )
@@ -95,14 +80,11 @@ class Reaper:
         self._timer = timer
         self.task: asyncio.Task[None] | None = None
         self.starts_itself: bool = False
-        self.shared_tasks: weakref.WeakSet[TimerTask] = weakref.WeakSet()
         self._sleepers: list[asyncio.Future[None]] = []
-        self._inherited = False  # whether the timer had tasks when this process was forked
         self._alarm: Alarm | None = None  # the requested wake-up
         # The time of the wake-up.  timer._next_wake_ms may be later, so that wake_earlier() is called more often.
         self._wake_up_ms = FAR_MS
         self._wake_up_number = 0
-        _timers.add(timer)
 
     # The task
 
@@ -118,7 +100,7 @@ class Reaper:
         """
         if self._timer.closed:
             raise PurgatoryClosed("the timer is closed")
-        loop = self.bind()
+        loop = self._timer._binding.bind()
         if not self.running:
             replaces_cancelled = self.task is not None and self.task.done() and self.task.cancelled()
             # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the
@@ -172,7 +154,7 @@ class Reaper:
             work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
             if work_ms <= now_ms or (until_ms is not None and now_ms >= until_ms):
                 return
-            sleeper = self.bind().create_future()
+            sleeper = timer._binding.bind().create_future()
             self._sleepers.append(sleeper)
             self._set_wake_up(None if work_ms == FAR_MS else work_ms)
             limit = None if until_ms is None else timer.clock.call_at(until_ms, self._wake_up)
@@ -201,11 +183,11 @@ class Reaper:
         if loop is None:
             # No loop is running.  The sleepers examine the timer again when their loop continues.  Until then, adding a
             # task calls this method, so the first task that is added in a running loop is noticed.
-            self._refuse_elsewhere()
+            timer._binding._refuse_elsewhere()
             self._wake_sleepers()
             return
         if loop is not timer._loop and timer._loop is not None:
-            self._move_to(loop)
+            timer._binding._move_to(loop)
         if self.task is None:
             if self.starts_itself and not timer.closed:
                 self.start()
@@ -236,7 +218,7 @@ class Reaper:
         self._timer._next_wake_ms = FAR_MS
 
     def _wake_up(self) -> None:
-        self.bind()  # a clock that belongs to no loop calls this in the running loop
+        self._timer._binding.bind()  # a clock that belongs to no loop calls this in the running loop
         self._wake_sleepers()
         if self.task is not None and self.task.done() and not self._timer.closed:
             self.start()
@@ -248,97 +230,3 @@ class Reaper:
         """
         self._alarm = None
         self._timer._next_wake_ms = FAR_MS
-
-    # The event loop
-
-    def bind(self) -> asyncio.AbstractEventLoop:
-        """Bind the timer to the running event loop and return the loop.
-
-        If the timer belonged to another loop, it keeps its tasks with their deadlines, and its reaper if there was one.
-        Raises RuntimeError if no loop is running, or if the timer's loop is running in another thread.
-        """
-        loop = asyncio._get_running_loop()
-        if loop is None:
-            self._refuse_elsewhere()
-            raise RuntimeError("no running event loop: from another thread, call check_threadsafe()")
-        if loop is not self._timer._loop:
-            self._move_to(loop)
-        return loop
-
-    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        timer = self._timer
-        task = self.task
-        self._refuse_elsewhere()
-        if timer._loop is not None:
-            if task is not None and not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
-                if not timer._loop.is_closed():
-                    task.cancel()
-            self.task = timer._started_in = None
-            self._wake_sleepers()
-        timer._loop = loop
-        self._guard_thread()
-        if task is not None and not timer.closed:
-            self.start()
-        timer._loop_changed(loop)
-
-    def _guard_thread(self) -> None:
-        """Make the timer refuse calls from other threads while its loop runs."""
-        owned = threading.RLock()
-        owned.acquire()  # never released: it serves only to identify the owner
-        is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
-        self._timer._guard.bind(is_here, self._refuse_elsewhere)
-
-    def _refuse_elsewhere(self) -> None:
-        """Raise RuntimeError if the timer's loop is running in another thread."""
-        loop = self._timer._loop
-        if self._inherited:
-            raise RuntimeError(
-                "the timer had tasks when this process was forked, and they belong to the parent process:"
-                " create the purgatory after the fork"
-            )
-        if loop is None or loop.is_closed() or not loop.is_running():
-            return
-        if loop is not asyncio._get_running_loop():
-            raise RuntimeError(FOREIGN_THREAD)
-        self._guard_thread()  # the loop was started again, in this thread
-
-    # Forks
-
-    def _after_fork(self) -> None:
-        """In a child process, leave the tasks, the operations, and the held locks to the parent."""
-        timer = self._timer
-        loop = timer._loop
-        purgatories = list(timer._purgatories)
-        for purgatory in purgatories:
-            purgatory._soon.renew_lock()  # whatever the state of the loop: a request may come at any time
-            purgatory._forget_holders()
-        shared = sum([task.scheduled for task in self.shared_tasks])
-        self._inherited = timer.size > shared or any(len(purgatory) for purgatory in purgatories)
-        if self._inherited:
-            timer._guard.bind(lambda: False, self._refuse_elsewhere)
-        elif loop is None or not loop.is_running():
-            return  # the next loop that uses the timer takes it over
-        task = self.task
-        if task is not None:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
-            if not loop.is_running() and not loop.is_closed():
-                task.cancel()  # the child may run its copy of the loop
-        self.task = self._alarm = timer._started_in = timer._loop = None
-        self._sleepers.clear()
-        self._wake_up_number += 1
-        timer._next_wake_ms = FAR_MS
-        for purgatory in purgatories:
-            purgatory._after_fork()
-
-
-_timers: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for timer in list(_timers):
-        timer._reaper._after_fork()
-
-
-with contextlib.suppress(AttributeError):  # Windows has no fork()
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,7 @@
 """The timer of an event loop: its life cycle, its tasks, and its timeouts.
 
-The wheels are in ``core.timer``; the task that waits for them is in :mod:`.reaper`.
+The wheels are in ``core.timer``; the task that waits for them is in :mod:`.reaper`; the event loop, thread, and process
+to which the timer belongs are the subject of :mod:`.loop_binding`.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from purgatory.texts import safe_repr
 
 from .closing import Closing
 from .error_reporting import report
+from .loop_binding import LoopBinding
 from .monotonic_clock import MonotonicClock
 from .reaper import Reaper
 from .timeout import Timeout
@@ -99,6 +101,7 @@ class SystemTimer(BaseTimer):
         self._purgatories: weakref.WeakSet[Any] = weakref.WeakSet()  # each is notified when the loop changes
         self._closing: Closing | None = None
         self._reaper = Reaper(self)
+        self._binding = LoopBinding(self)
 
     if TYPE_CHECKING:
 
@@ -136,7 +139,7 @@ class SystemTimer(BaseTimer):
         every waiter is answered.  Other tasks never run.  Close the purgatories on a shared timer first: they run the
         checks that have been requested (:meth:`Purgatory.check_soon`), but this method does not.
         """
-        loop = self._reaper.bind()
+        loop = self._binding.bind()
         reaper_task = self._reaper.task
         while self._closing is not None and self._closing.answers(loop):
             if await self._closing.ended():
@@ -212,7 +215,7 @@ class SystemTimer(BaseTimer):
 
         Cancelling the future removes its deadline from the timer.
         """
-        future: asyncio.Future[NoReturn] = self._reaper.bind().create_future()
+        future: asyncio.Future[NoReturn] = self._binding.bind().create_future()
         deadline = _Deadline(duration_ms(timeout, "timeout"), future)
         self.add(deadline)
         future.add_done_callback(deadline.withdraw, context=Context())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, SystemTimer
-from purgatory.aio import reaper
+from purgatory.aio import loop_binding
 from purgatory.core.timer.task import FAR_MS
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
@@ -165,7 +165,7 @@ async def test_the_child_drops_the_task_and_the_loop_of_the_parent(clock: Virtua
         task, number = timer._reaper.task, timer._reaper._wake_up_number
         assert task is not None
         for _ in range(2):  # the second time, for a child of the child, there is no loop
-            reaper._after_fork()
+            loop_binding._after_fork()
             assert task._log_destroy_pending is False  # type: ignore[attr-defined]  # asyncio must not warn of it
             assert (timer._reaper.task, timer._reaper._alarm, timer._started_in, timer._loop) == (
                 None,
@@ -198,12 +198,12 @@ async def test_the_child_refuses_a_timer_with_work_of_the_parent(clock: VirtualC
     else:
         deadline = timer.fail_after(5)
     assert timer._loop is asyncio.get_running_loop()
-    reaper._after_fork()
+    loop_binding._after_fork()
     for call in (lambda: room.check_and_complete("a"), lambda: timer.fail_after(1)):
         with pytest.raises(RuntimeError, match=r"^the timer had tasks when this process was forked, and they belong"):
             call()
-    timer._reaper._inherited = False  # this process is no child
-    timer._reaper._guard_thread()
+    timer._binding._inherited = False  # this process is no child
+    timer._binding._guard_thread()
     if what == "a deadline":
         deadline.cancel()
     await room.aclose()
@@ -221,7 +221,7 @@ def test_the_child_keeps_what_belongs_to_no_running_loop(clock: VirtualClock) ->
 
     with asyncio.Runner() as runner:
         loop = runner.run(enter())
-        timer._reaper._after_fork()
+        timer._binding._after_fork()
         assert timer._loop is loop
         assert timer.running
         room.check_threadsafe("a")
@@ -246,7 +246,7 @@ def test_the_child_leaves_the_waits_of_a_loop_that_does_not_run(clock: VirtualCl
     assert task is not None
     if closed:
         loop.close()
-    timer._reaper._after_fork()
+    timer._binding._after_fork()
     assert task._log_destroy_pending is False  # type: ignore[attr-defined]  # asyncio must not warn of it
     assert (timer._reaper.task, timer._loop, room._loop) == (None, None, None)
     del changes
@@ -260,7 +260,7 @@ def test_the_child_leaves_the_waits_of_a_loop_that_does_not_run(clock: VirtualCl
     with asyncio.Runner() as runner:
         with pytest.raises(RuntimeError, match="when this process was forked"):
             runner.run(room.aclose())
-        timer._reaper._inherited = False  # this process is no child
+        timer._binding._inherited = False  # this process is no child
         runner.run(room.aclose())
         runner.run(timer.aclose())
 
@@ -271,7 +271,7 @@ def test_the_child_has_a_lock_that_no_thread_of_the_parent_holds(clock: VirtualC
     room = Purgatory[Op]("test", timer=SystemTimer(clock=clock))
 
     async def request() -> None:
-        room._loop = room._reaper.bind()
+        room._loop = room._binding.bind()
         room._soon._inbox_busy = room._soon._waking = True  # the thread is storing its key
         assert room._soon._lock.acquire()
 
@@ -289,7 +289,7 @@ def test_the_child_has_a_lock_that_no_thread_of_the_parent_holds(clock: VirtualC
     if state == "closed":
         loops[0].close()
     assert not room._soon._lock.acquire(blocking=False)
-    reaper._after_fork()
+    loop_binding._after_fork()
     assert room._soon._lock.acquire(blocking=False)
     room._soon._lock.release()
     loops[0].close()

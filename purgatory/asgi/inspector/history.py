@@ -164,7 +164,7 @@ class _NextSample(TimerTask):
     def __init__(self, history: History) -> None:
         super().__init__(round(INTERVAL * 1000))
         self._history = weakref.ref(history)
-        history._room.timer._reaper.shared_tasks.add(self)
+        history._room.timer._binding.shared_tasks.add(self)
 
     def begin(self, history: History) -> None:
         with contextlib.suppress(PurgatoryClosed):
