@@ -2,7 +2,10 @@
 
 **Event loops.**  A timer belongs to one event loop at a time.  If the previous loop is closed or has stopped,
 :meth:`LoopBinding.bind` moves the timer to the running loop: a new task replaces the reaper's task, and every sleeper
-is woken.  Adding a task moves the timer only if the task needs an earlier wake-up.
+is woken (see :mod:`.reaper`).  Adding a task moves the timer only if the task needs an earlier wake-up.
+
+**Threads.**  While its loop runs, the timer refuses calls from other threads (see ``core.timer.thread_guard``).  A loop
+that has stopped may run again in another thread.
 
 **Forks.**  In a child process, a timer with tasks cannot be used, whatever the state of its loop: its operations are
 also parked in the parent and would be answered twice.  Tasks that both processes may run (``shared_tasks``, such as the
@@ -19,7 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from purgatory.core.timer.task import FAR_MS, TimerTask
+from purgatory.core.timer.task import TimerTask
 from purgatory.core.timer.thread_guard import FOREIGN_THREAD
 
 if TYPE_CHECKING:
@@ -31,16 +34,17 @@ __all__ = ["LoopBinding"]
 class LoopBinding:
     """The event loop, thread, and process to which one :class:`SystemTimer` belongs.
 
-    ``shared_tasks``: tasks of the library that answer no waiter; after a fork, both processes run them.
+    Only this class changes ``timer._loop`` and binds ``timer._guard``.  ``shared_tasks``: tasks of the library that
+    answer no waiter; after a fork, both processes run them.
     """
 
-    __slots__ = ("_inherited", "_timer", "shared_tasks")
+    __slots__ = ("__weakref__", "_inherited", "_timer", "shared_tasks")
 
     def __init__(self, timer: "SystemTimer") -> None:
         self._timer = timer
         self.shared_tasks: weakref.WeakSet[TimerTask] = weakref.WeakSet()
         self._inherited = False  # whether the timer had tasks when this process was forked
-        _timers.add(timer)
+        _bindings.add(self)
 
     # The event loop
 
@@ -52,24 +56,20 @@ class LoopBinding:
         """
         loop = asyncio._get_running_loop()
         if loop is None:
-            self._refuse_elsewhere()
+            self.refuse_elsewhere()
             raise RuntimeError("no running event loop: from another thread, call check_threadsafe()")
         if loop is not self._timer._loop:
-            self._move_to(loop)
+            self.move_to(loop)
         return loop
 
-    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+    def move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do the same as :meth:`bind`, for the running loop, if the timer does not yet belong to this loop."""
         timer = self._timer
         reaper = timer._reaper
         task = reaper.task
-        self._refuse_elsewhere()
+        self.refuse_elsewhere()
         if timer._loop is not None:
-            if task is not None and not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
-                if not timer._loop.is_closed():
-                    task.cancel()
-            reaper.task = timer._started_in = None
-            reaper._wake_sleepers()
+            reaper.leave_loop()
         timer._loop = loop
         self._guard_thread()
         if task is not None and not timer.closed:
@@ -81,9 +81,9 @@ class LoopBinding:
         owned = threading.RLock()
         owned.acquire()  # never released: it serves only to identify the owner
         is_here: Callable[[], bool] = owned._is_owned  # type: ignore[attr-defined]
-        self._timer._guard.bind(is_here, self._refuse_elsewhere)
+        self._timer._guard.bind(is_here, self.refuse_elsewhere)
 
-    def _refuse_elsewhere(self) -> None:
+    def refuse_elsewhere(self) -> None:
         """Raise RuntimeError if the timer's loop is running in another thread."""
         loop = self._timer._loop
         if self._inherited:
@@ -99,10 +99,9 @@ class LoopBinding:
 
     # Forks
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """In a child process, leave the tasks, the operations, and the held locks to the parent."""
         timer = self._timer
-        reaper = timer._reaper
         loop = timer._loop
         purgatories = list(timer._purgatories)
         for purgatory in purgatories:
@@ -111,28 +110,21 @@ class LoopBinding:
         shared = sum([task.scheduled for task in self.shared_tasks])
         self._inherited = timer.size > shared or any(len(purgatory) for purgatory in purgatories)
         if self._inherited:
-            timer._guard.bind(lambda: False, self._refuse_elsewhere)
+            timer._guard.bind(lambda: False, self.refuse_elsewhere)
         elif loop is None or not loop.is_running():
             return  # the next loop that uses the timer takes it over
-        task = reaper.task
-        if task is not None:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
-            if not loop.is_running() and not loop.is_closed():
-                task.cancel()  # the child may run its copy of the loop
-        reaper.task = reaper._alarm = timer._started_in = timer._loop = None
-        reaper._sleepers.clear()
-        reaper._wake_up_number += 1
-        timer._next_wake_ms = FAR_MS
+        timer._reaper.leave_to_parent()
+        timer._loop = None
         for purgatory in purgatories:
             purgatory._after_fork()
 
 
-_timers: "weakref.WeakSet[SystemTimer]" = weakref.WeakSet()
+_bindings: "weakref.WeakSet[LoopBinding]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for timer in list(_timers):
-        timer._binding._after_fork()
+    for binding in list(_bindings):
+        binding.after_fork()
 
 
 with contextlib.suppress(AttributeError):  # Windows has no fork()

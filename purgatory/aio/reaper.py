@@ -62,19 +62,11 @@ def _report_interruption(task: "asyncio.Task[None]") -> None:
 class Reaper:
     """The task of one :class:`SystemTimer`, and the wake-up that it waits for.
 
-    ``task``: None before the first start.  ``starts_itself``: whether adding the first task to the timer starts the
-    reaper.
+    Only this class changes ``timer._started_in`` and ``timer._next_wake_ms``.  ``task``: None before the first start.
+    ``starts_itself``: whether adding the first task to the timer starts the reaper.
     """
 
-    __slots__ = (
-        "_alarm",
-        "_sleepers",
-        "_timer",
-        "_wake_up_ms",
-        "_wake_up_number",
-        "starts_itself",
-        "task",
-    )
+    __slots__ = ("_alarm", "_sleepers", "_timer", "_wake_up_ms", "_wake_up_number", "starts_itself", "task")
 
     def __init__(self, timer: "SystemTimer") -> None:
         self._timer = timer
@@ -121,6 +113,31 @@ class Reaper:
         self._wake_sleepers()
         if task is not None and task is self.task:
             task.cancel()
+
+    def leave_loop(self) -> None:
+        """End the task and wake every sleeper, because the timer is about to move from its loop to another one."""
+        timer = self._timer
+        task = self.task
+        if task is not None and not task.done():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
+            if not timer._loop.is_closed():
+                task.cancel()
+        self.task = timer._started_in = None
+        self._wake_sleepers()
+
+    def leave_to_parent(self) -> None:
+        """In a child process, leave the task, the sleepers, and the wake-up to the parent."""
+        timer = self._timer
+        loop = timer._loop
+        task = self.task
+        if task is not None:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
+            if not loop.is_running() and not loop.is_closed():
+                task.cancel()  # the child may run its copy of the loop
+        self.task = self._alarm = timer._started_in = None
+        self._sleepers.clear()
+        self._wake_up_number += 1
+        timer._next_wake_ms = FAR_MS
 
     async def _reap(self) -> None:
         if self.task is not asyncio.current_task():  # an eager task factory runs this inside start()
@@ -183,11 +200,11 @@ class Reaper:
         if loop is None:
             # No loop is running.  The sleepers examine the timer again when their loop continues.  Until then, adding a
             # task calls this method, so the first task that is added in a running loop is noticed.
-            timer._binding._refuse_elsewhere()
+            timer._binding.refuse_elsewhere()
             self._wake_sleepers()
             return
         if loop is not timer._loop and timer._loop is not None:
-            timer._binding._move_to(loop)
+            timer._binding.move_to(loop)
         if self.task is None:
             if self.starts_itself and not timer.closed:
                 self.start()

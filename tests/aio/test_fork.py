@@ -221,7 +221,7 @@ def test_the_child_keeps_what_belongs_to_no_running_loop(clock: VirtualClock) ->
 
     with asyncio.Runner() as runner:
         loop = runner.run(enter())
-        timer._binding._after_fork()
+        timer._binding.after_fork()
         assert timer._loop is loop
         assert timer.running
         room.check_threadsafe("a")
@@ -246,7 +246,7 @@ def test_the_child_leaves_the_waits_of_a_loop_that_does_not_run(clock: VirtualCl
     assert task is not None
     if closed:
         loop.close()
-    timer._binding._after_fork()
+    timer._binding.after_fork()
     assert task._log_destroy_pending is False  # type: ignore[attr-defined]  # asyncio must not warn of it
     assert (timer._reaper.task, timer._loop, room._loop) == (None, None, None)
     del changes

@@ -69,7 +69,7 @@ async def test_a_lock_is_free_in_the_child_even_if_its_timer_belongs_to_no_loop(
     locks = KeyedLock(room)
     async with locks("x"):
         assert room.timer._loop is None
-        room.timer._binding._after_fork()
+        room.timer._binding.after_fork()
         assert not locks.locked("x")
         async with locks("x", timeout=0):
             assert locks.locked("x")
