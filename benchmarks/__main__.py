@@ -23,6 +23,7 @@ SECTIONS = {
     "jvm": "the same load on Kafka's own purgatory on a JVM; needs Maven and a JDK",
     "features": "thresholds, observers, extend, timeouts, and the cost of a subclass without __slots__",
     "threads": "event loops in threads: what two of them do in the time of one; on a free-threaded Python",
+    "workers": "one worker process, and two with a relay over Unix sockets or Redis; needs the extra 'examples'",
     "stall": "the longest turn of the loop while a million operations end at once",
     "lateness": "how late 50,000 expiries a second are",
     "memory": "resident memory per parked operation; import time",

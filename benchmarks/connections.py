@@ -32,7 +32,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["main"]
+__all__ = ["Client", "main"]
 
 FORMS = {
     "thresholds": "purgatory, thresholds",
@@ -43,7 +43,7 @@ _PUBLISHES = 50
 _LONGEST_WAKING = 2_000_000  # the most tasks that an Event form may wake in total; limits the number of publishes
 
 
-class _Client:
+class Client:
     """An in-memory transport that records whether the server has answered."""
 
     __slots__ = ("answered", "protocol")
@@ -122,8 +122,8 @@ async def _measure(name: str, requests: int) -> dict[str, float]:
     if lifespan is not None:
         await lifespan.__aenter__()
 
-    def connect(after: int) -> _Client:
-        client = _Client()
+    def connect(after: int) -> Client:
+        client = Client()
         client.protocol = HttpToolsProtocol(config, state, {}, loop)
         client.protocol.connection_made(client)
         client.protocol.data_received(b"GET /topics/orders?after=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % after)

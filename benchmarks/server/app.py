@@ -35,7 +35,7 @@ from starlette.routing import Route
 from purgatory import Purgatory
 from purgatory.asgi import Wait, purgatory_lifespan
 
-__all__ = ["FORMS", "make_app"]
+__all__ = ["FORMS", "Collector", "Topic", "WithThresholds", "make_app"]
 
 TIMEOUT = 600.0  # seconds; no request may reach its deadline, even in a slow run
 
@@ -176,7 +176,7 @@ class _Entered:
             await self.reached.wait()
 
 
-class _Collector:
+class Collector:
     """The CPU time of the garbage collector since the creation of this object."""
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class _Collector:
 
 def make_app(form: Form) -> Starlette:
     """Return the application."""
-    entered, collector = _Entered(), _Collector()
+    entered, collector = _Entered(), Collector()
 
     async def poll(request: Request) -> Response:
         key = request.path_params["key"]

@@ -9,10 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ServerProcess"]
+__all__ = ["ServerProcess", "cpu_of"]
 
 _ROOT = Path(__file__).parent.parent.parent
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU time that the process has used, in user code and in the kernel."""
+    return time.clock_gettime((~pid << 3) | 2)  # its clock, as clock_getcpuclockid(3) returns it on Linux
 
 
 class ServerProcess:
@@ -34,8 +39,6 @@ class ServerProcess:
             finally:
                 os.sched_setaffinity(0, before)
         self.pid = self._process.pid
-        # The id of the clock for the process's CPU time, as clock_getcpuclockid(3) returns it on Linux.
-        self._clock = (~self.pid << 3) | 2
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +57,7 @@ class ServerProcess:
 
     def cpu(self) -> float:
         """Return the seconds of CPU time that the process has used, in user code and in the kernel."""
-        return time.clock_gettime(self._clock)
+        return cpu_of(self.pid)
 
     def resident(self) -> int:
         """Return the resident memory of the process in bytes."""

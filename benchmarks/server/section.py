@@ -25,7 +25,20 @@ from benchmarks.row import Budget, Row, Scale, Unavailable, Unit, grouped, quant
 from .load import Load, Shape
 from .process import ServerProcess
 
-__all__ = ["ANSWER", "CPU", "MEMORY", "NAMES", "OWN_CPU", "Samples", "ours_of", "prepare", "rows", "rows_of", "shapes"]
+__all__ = [
+    "ANSWER",
+    "CPU",
+    "MEMORY",
+    "NAMES",
+    "OWN_CPU",
+    "Samples",
+    "ours_of",
+    "prepare",
+    "require_packages",
+    "rows",
+    "rows_of",
+    "shapes",
+]
 
 SECTION = "server"
 NAMES = {
@@ -48,10 +61,15 @@ def prepare() -> None:
     """Raise Unavailable if this cannot be measured here."""
     if sys.platform != "linux":
         raise Unavailable("the CPU time and the memory of another process are read on Linux only")
+    require_packages()
+    _allow_files(max(shape.clients for shape in shapes(Scale())) + _SPARE_FILES)
+
+
+def require_packages() -> None:
+    """Raise Unavailable if a package of the web stack is not installed."""
     for name in _NEEDED:
         if importlib.util.find_spec(name) is None:
             raise Unavailable(f"{name} is not installed: install the extra 'examples'")
-    _allow_files(max(shape.clients for shape in shapes(Scale())) + _SPARE_FILES)
 
 
 def _allow_files(number: int) -> int:
