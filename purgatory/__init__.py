@@ -12,10 +12,10 @@ An operation completes when its condition holds, or expires when its deadline pa
 """
 
 from .aio.default_purgatory import when_all
-from .aio.delayed_future import DelayedFuture
 from .aio.purgatory import Purgatory
 from .aio.system_timer import SystemTimer
 from .aio.threshold_purgatory import ThresholdPurgatory
+from .aio.when_all import DelayedFuture
 from .compiled import is_compiled, refuse_stale
 from .core.operation import operation as _operation
 from .core.operation.delayed_operation import DelayedOperation

@@ -10,11 +10,11 @@
 """
 
 from .aio.changes import Changes
-from .aio.delayed_future import AnyFuture
 from .aio.dump import Dump
 from .aio.monotonic_clock import MonotonicClock
 from .aio.task_names import TaskNames
 from .aio.timeout import Timeout
+from .aio.when_all import AnyFuture
 from .core.stats.record_buffer import RecordBuffer
 from .core.timer.clock import Alarm, Clock
 from .texts import names_of

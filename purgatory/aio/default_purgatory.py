@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from .delayed_future import AnyFuture, DelayedFuture, WhenAll
 from .purgatory import Purgatory
+from .when_all import AnyFuture, DelayedFuture, WhenAll
 
 __all__ = ["default_purgatory", "when_all"]
 

@@ -29,11 +29,11 @@ from purgatory.texts import safe_repr
 from .changes import Changes, Subscription
 from .closing import PurgatoryClosing
 from .coalesced_checks import LoopChecks
-from .delayed_future import AnyFuture, DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 from .dump import Dump, dump
 from .error_reporting import report
 from .system_timer import SystemTimer
 from .turn_budget import TurnBudget
+from .when_all import AnyFuture, DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 
 __all__ = ["Purgatory", "finish", "submit"]
 

@@ -15,7 +15,7 @@ from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.report import Report, find_key_shares
 from purgatory.pipeline.report.one_pass import hot_keys
-from purgatory.pipeline.report.times import TIMES, find_times
+from purgatory.pipeline.report.unusual_intervals import TIMES, find_times
 from purgatory.pipeline.report.verdicts import KeyShares
 
 from .changes import VERDICTS, Figures, find_changes
@@ -32,8 +32,8 @@ class Comparison:
 
     ``changes``: one row for each figure, as :func:`~purgatory.pipeline.compare.find_changes` returns them.
     ``threshold``: the smallest relative change that is judged.  ``times``: the intervals of the journal that differ
-    from the baseline, as :func:`~purgatory.pipeline.report.times.find_times` returns them.  ``key_shares``: the keys of
-    the worst interval, if any.
+    from the baseline, as :func:`~purgatory.pipeline.report.unusual_intervals.find_times` returns them.
+    ``key_shares``: the keys of the worst interval, if any.
     """
 
     baseline: Report

@@ -12,7 +12,7 @@ import pyarrow as pa
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
 from purgatory.pipeline.output.figures import label, seconds
 
-from .times import REFUSED, Names, Row, TimeSteps
+from .unusual_intervals import REFUSED, Names, Row, TimeSteps
 from .verdicts import LEAST_ABOVE, KeyShares, least_share
 
 __all__ = ["TO_END", "Worst", "figure", "interval", "name_of", "summary", "timeline", "worst_of"]
@@ -99,7 +99,7 @@ def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:
 
 
 def interval(row: Row) -> str:
-    """Return an interval of :func:`~purgatory.pipeline.report.times.find_times` as one line."""
+    """Return an interval of :func:`~purgatory.pipeline.report.unusual_intervals.find_times` as one line."""
     what = f"{row['outcome']} share" if row["outcome"] else row["measure"]
     begin, end = row["since"], row["until"]
     times = f"UTC {TO_END}" if row["to_end"] else f"to {_end(begin, end)} UTC"

@@ -32,7 +32,7 @@ from purgatory.pipeline.output.page import Card, Note, PageTable, render
 
 from .aggregates import BY_CLOSING, HOT_OUTCOMES
 from .incident import summary, timeline
-from .times import OWN_THRESHOLD, find_own_times
+from .unusual_intervals import OWN_THRESHOLD, find_own_times
 
 if TYPE_CHECKING:
     from .report import Report

@@ -23,7 +23,7 @@ from purgatory.pipeline.spark.workers import ship_package
 from .aggregates import HOT_OUTCOMES, Aggregate, Aggregates, Span
 from .one_pass import first_pass, hot_tables, key_shares, reads_files, span_of_rows, tables_of, waits_by_step
 from .time_span import TimeSpan, at, deploys_of, span_of_files
-from .times import OWN_THRESHOLD, Names, TimeSteps, find_own_times
+from .unusual_intervals import OWN_THRESHOLD, Names, TimeSteps, find_own_times
 from .verdicts import KeyShares
 
 __all__ = ["Report", "compute", "find_key_shares", "write_report"]
@@ -42,9 +42,9 @@ class Report:
 
     ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the table
     ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
-    :class:`~purgatory.pipeline.report.times.TimeSteps`.  ``deploys``: when new runs of servers began.  ``key_shares``:
-    the keys of the worst interval, if any.  ``span``: the times of the first and the last record of the whole journal,
-    whatever is selected.
+    :class:`~purgatory.pipeline.report.unusual_intervals.TimeSteps`.  ``deploys``: when new runs of servers began.
+    ``key_shares``: the keys of the worst interval, if any.  ``span``: the times of the first and the last record of the
+    whole journal, whatever is selected.
     """
 
     journal: str

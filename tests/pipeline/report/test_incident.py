@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from purgatory.pipeline.report.incident import summary, timeline, worst_of
 from purgatory.pipeline.report.time_span import TimeSpan, deploys_of
-from purgatory.pipeline.report.times import TIMES, TimeSteps
+from purgatory.pipeline.report.unusual_intervals import TIMES, TimeSteps
 from purgatory.pipeline.report.verdicts import KeyShares
 from purgatory.pipeline.selection import EVERYTHING, Selection
 

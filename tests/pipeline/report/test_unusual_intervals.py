@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from purgatory.pipeline.report.aggregates import Aggregate, step_and_duration
-from purgatory.pipeline.report.times import TimeSteps, _at_share, find_own_times, find_times
+from purgatory.pipeline.report.unusual_intervals import TimeSteps, _at_share, find_own_times, find_times
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
 MINUTE_MS = 60_000
