@@ -112,6 +112,7 @@ def test_parameters_that_make_no_experiment_are_refused(wrong: dict[str, Any]) -
         Parameters(**wrong).check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", ["new", "first", "none"])
 @pytest.mark.parametrize(
     ("times", "completed"),

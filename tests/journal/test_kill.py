@@ -48,6 +48,7 @@ SERVER = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", [[], ["date"]])
 @pytest.mark.parametrize("acknowledged", [50, 1_000, 3_000])
 def test_every_visible_file_of_a_killed_process_reads(

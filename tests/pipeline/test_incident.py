@@ -112,6 +112,7 @@ CUT = """() => [...document.querySelectorAll(".scroll")].filter(each => each.scr
     .map(each => each.getAttribute("aria-label"))"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "command"), [("report/index.html", "report"), ("comparison/compare.html", "compare")])
 def test_no_table_is_cut_on_a_laptop(
     spark: Any, folder: pathlib.Path, open_context: Any, said: list[str], page: str, command: str

@@ -82,6 +82,7 @@ def test_pyright_understands_the_public_surface(pyright_findings: list[dict[str,
     assert not found, described(found)
 
 
+@pytest.mark.slow
 @pyright_is_there
 @pytest.mark.timeout(180)
 def test_every_public_name_has_a_type_of_its_own() -> None:

@@ -103,6 +103,7 @@ async def test_a_check_travels(pair: tuple[Worker, Worker]) -> None:
     assert (statistics.sent, statistics.losses, statistics.unreadable) == (len(keys), 0, 0)
 
 
+@pytest.mark.slow
 async def test_many_keys_are_split_below_the_limit_of_the_engine(pair: tuple[Worker, Worker]) -> None:
     """Eight thousand keys are split into several messages, each of which the engine accepts."""
     first, second = pair

@@ -286,6 +286,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(service: Service, open_
     assert page.evaluate(theme) == "dark"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_names_contrast_and_keyboard_are_accessible(

@@ -307,6 +307,7 @@ def test_a_static_member_returns_without_a_rebalance(client: Any, topic: str, ru
         group.close()
 
 
+@pytest.mark.slow
 def test_a_member_that_is_killed_leaves_after_its_session(client: Any, topic: str, running: BrokerThread) -> None:
     """After SIGKILL, the other members get its partitions when its session ends, and not before."""
     client.create_topic(topic, 6)

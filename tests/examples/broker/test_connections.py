@@ -261,6 +261,7 @@ async def test_shutdown_does_not_wait_for_ever_for_a_client_that_does_not_read()
         assert not sockets.server.connections
 
 
+@pytest.mark.slow
 async def test_five_thousand_connections_wait_at_once() -> None:
     """All requests are parked, the broker serves another connection, and one record completes all of them."""
     needed = 2 * 5000 + 200

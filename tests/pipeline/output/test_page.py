@@ -48,6 +48,7 @@ def test_rows_show_their_verdict_and_the_page_begins_with_its_sentences() -> Non
     assert "<tr class=" not in page_of(PageTable("t", table, ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [7, 1_234_567])
 def test_a_table_with_every_column_fits_a_laptop(
     tmp_path: Path, open_context: Any, said: list[str], figure: int

@@ -40,6 +40,7 @@ def test_the_join_group_simulator_comes_out_as_it_was(tmp_path: pathlib.Path) ->
     assert {1, 2} <= outcomes
 
 
+@pytest.mark.slow
 async def test_the_long_poll_comes_out_as_it_was(tmp_path: pathlib.Path) -> None:
     """Clients that wait for events over HTTP, in real time: answered, timed out and gone, all as recorded."""
     draw = random.Random(5)

@@ -153,6 +153,7 @@ def test_operations_that_never_waited_are_on_no_timer() -> None:
     assert (measured.operations, measured.changed, measured.wakeups, measured.heap_operations) == (3, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tick_ms", "wheel_size"), SETTINGS)
 def test_made_up_journals_come_out_as_they_were(made: Any, tick_ms: int, wheel_size: int) -> None:
     """Every outcome of 20 000 operations is the recorded one, with any tick and wheel size."""

@@ -33,6 +33,7 @@ def of_keys(keys: list[str]) -> Aggregates:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 16])
 def test_many_distinct_keys_are_sent_once(parts: int) -> None:
     """What goes to the next task is little more than the keys themselves, whatever chunks they are in."""

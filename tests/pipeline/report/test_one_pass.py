@@ -181,6 +181,7 @@ SELECTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS.keys())
 def test_tables_of_a_selection(spark: Any, journal: str, selection: Selection, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files, with row groups that are skipped, and rows from Spark: the same tables."""

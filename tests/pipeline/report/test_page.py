@@ -73,6 +73,7 @@ def drawn(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, Any],
     logged.close()
 
 
+@pytest.mark.slow
 def test_any_text_can_be_drawn(drawn: Any) -> None:
     """No name or key ends the report, none is taken for a formula, and no missing glyph or font is warned of."""
     name, pictures, logged = drawn
@@ -238,6 +239,7 @@ def test_the_plots_over_time_show_steps_and_deploys() -> None:
     assert "a new run of a server began" in pictures["waits_over_time"].caption
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("step", [timedelta(seconds=1), timedelta(days=7), timedelta(days=400)])
 def test_plots_over_any_time_can_be_drawn(step: timedelta) -> None:

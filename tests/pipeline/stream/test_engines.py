@@ -75,6 +75,7 @@ async def test_the_library_on_an_event_loop_and_the_core_in_one_go_agree(seed: i
     assert in_one_go(rows) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_ms", [2, 300, 3000])
 async def test_cutting_a_trace_changes_nothing(most_ms: int) -> None:
     """Put away and taken up again at any time, with rows that arrive early and in disorder, a group ends the same."""

@@ -100,6 +100,7 @@ def test_a_stream_of_several_batches_the_batch_equivalent_and_the_core_agree(spa
     assert (first.op_id, first.ms) == next((end[1], end[3]) for end in sorted(expected, key=lambda end: end[1]))
 
 
+@pytest.mark.slow
 def test_a_path_of_a_source_is_no_pattern(spark: Any, tmp_path: Path) -> None:
     """Spark's readers would take it for one, and read the rows beside it; the output is no pattern either."""
     rows = trace(3, 5)
@@ -134,6 +135,7 @@ def test_a_backlog_is_worked_off_in_batches_of_limited_size(spark: Any, tmp_path
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
 
 
+@pytest.mark.slow
 def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: Any, tmp_path: Path) -> None:
     """A crash between the two writes the same batch twice; each outcome is there once."""
     rows = trace(3, 10)
@@ -149,6 +151,7 @@ def test_a_batch_that_was_written_and_not_marked_as_done_is_done_again(spark: An
     assert ends_in(spark, tmp_path / "out") == in_one_go(rows)
 
 
+@pytest.mark.slow
 def test_two_jobs_that_write_the_same_batch_write_each_outcome_once(spark: Any, tmp_path: Path) -> None:
     """A job that is started again while the earlier one still runs repeats its batch, and Spark stops one of them only
     at the end of the batch.  Their files do not mix, whichever job is first; one that comes later still is refused."""
@@ -184,6 +187,7 @@ def test_two_jobs_that_write_the_same_batch_write_each_outcome_once(spark: Any, 
     assert list((out / ".unfinished").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_file_is_read_however_old_it_is(spark: Any, tmp_path: Path) -> None:
     """Spark's default is to ignore a file that is a week older than the newest one it has seen, without a word."""
     write_json(tmp_path / "rows", "1.json", [park(BEGIN_MS, "first")])
@@ -196,6 +200,7 @@ def test_a_file_is_read_however_old_it_is(spark: Any, tmp_path: Path) -> None:
     assert sum(line.rows for line in lines) == 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_and_a_source_of_an_earlier_version_are_continued(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +238,7 @@ def park(ts_ms: int, op_id: str, **more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
+@pytest.mark.slow
 def test_rows_whose_group_is_no_text_are_dead_letters(spark: Any, tmp_path: Path) -> None:
     """Spark reads half a surrogate pair as a question mark, and other JSON as its text: such rows do not mix with those
     of the group of that name, in the stream as in the batch equivalent."""
@@ -270,6 +276,7 @@ def late_files(directory: Path) -> None:
     os.utime(directory / "3.json", (3e9, 3e9))
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_delay_are_counted_and_the_job_stops_if_told_to(spark: Any, tmp_path: Path) -> None:
     """A dropped row is in the line of its batch and in what is returned; with fail_on_late the job ends with it."""
     late_files(tmp_path / "rows")
@@ -285,6 +292,7 @@ def test_rows_beyond_the_delay_are_counted_and_the_job_stops_if_told_to(spark: A
         run(spark, strict, lines.append)
 
 
+@pytest.mark.slow
 def test_results_of_another_run_are_not_written_over(spark: Any, tmp_path: Path) -> None:
     """A new checkpoint with an old output directory is refused before anything happens."""
     (tmp_path / "out" / "batch=000000000").mkdir(parents=True)
@@ -305,6 +313,7 @@ def no_added_jars(spark: Any) -> Iterator[None]:
     thread.setContextClassLoader(loader)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_added_jars")
 def test_without_the_connector_kafka_is_refused_in_words(spark: Any, tmp_path: Path) -> None:
     """Where the cluster has no Kafka connector the job says so; a sink without a topic is refused before."""
@@ -316,6 +325,7 @@ def test_without_the_connector_kafka_is_refused_in_words(spark: Any, tmp_path: P
         KafkaSink({})
 
 
+@pytest.mark.slow
 def test_the_messages_for_kafka_have_the_group_as_their_key(spark: Any) -> None:
     """Outcomes go to the topic, dead letters to the one beside it, each as a JSON object, the count to neither."""
     schema = (
@@ -393,6 +403,7 @@ def killing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield thread.submit(kill_a_job, tmp_path_factory.mktemp("killed")) if wanted else Future()
 
 
+@pytest.mark.slow
 def test_a_killed_job_goes_on_where_it_was(spark: Any, killing: Future[KilledJob]) -> None:
     """SIGKILL in the middle of a batch; started again on its checkpoint, it gives every outcome once."""
     rows, where, printed = killing.result()
@@ -407,6 +418,7 @@ def test_a_killed_job_goes_on_where_it_was(spark: Any, killing: Future[KilledJob
     assert kept_state(spark, where / "checkpoint") == 0
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_job_is_refused(spark: Any, tmp_path: Path) -> None:
     """Its batches would replace those of the output that has the same numbers.  Also without the location, as earlier
     releases left it."""

@@ -192,6 +192,7 @@ def test_whole_numbers_are_values(spark: Any, tmp_path: Path) -> None:
     assert str(caught.value) == f"{later} cannot be read: the column value must be bigint, got DOUBLE"
 
 
+@pytest.mark.slow
 def test_whole_numbers_in_a_store_are_values(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,11 +75,13 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.suffix: path for path in out.iterdir()}
 
 
+@pytest.mark.slow
 def test_the_source_distribution_has_what_it_takes_to_build_and_test(dists: dict[str, Path]) -> None:
     """It contains sources, tests, examples, benchmarks, pages and the license, and no leftovers of a run."""
     assert faults_of(dists[".gz"]) == []
 
 
+@pytest.mark.slow
 def test_a_wheel_without_the_compiler_needs_no_mypyc() -> None:
     """The build requires mypyc only where it compiles, so a pure wheel can be built where mypyc has no wheel."""
     code = "from setuptools import build_meta; print(build_meta.get_requires_for_build_wheel())"
