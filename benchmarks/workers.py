@@ -58,7 +58,7 @@ from tests.relay.engines import ENGINES, Engine
 
 from .connections import Client
 from .measure import compare
-from .row import Budget, Row, Scale, Unavailable, quantile
+from .row import Row, Scale, Unavailable, quantile
 from .server.app import Collector, Topic, WithThresholds, make_app
 from .server.process import cpu_of
 from .server.section import require_packages
@@ -181,8 +181,6 @@ def _rates(fast: list[Shape], samples: dict[str, _Samples]) -> Iterator[Row]:
             row.theirs, row.ratio = statistics.median(one), statistics.median(ratios)
             row.low, row.high = quantile(ratios, 0.25), quantile(ratios, 0.75)
             row.note = "the ratio of answers per second: the rate of this form divided by that of one worker"
-            if name == UNIX and shape.answers == 10:
-                row.budget = Budget.ratio_at_least(1.5)
             yield row
     for what, of in (("CPU per answer", attrgetter("cpu_us")), ("without the collector", attrgetter("own_us"))):
         for index, shape in enumerate(fast):
