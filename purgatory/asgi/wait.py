@@ -271,7 +271,7 @@ class Wait:
 
         The method does the same as :meth:`Purgatory.wait_value`, with the defaults of :meth:`until`.  ``on_abandoned``:
         called with a value that the request did not receive because its task was cancelled or its client disconnected
-        in the turn in which ``get`` returned the value.
+        in the turn in which ``get`` returned the value, and as described in :meth:`purgatory.relay.Relay.wait_value`.
         """
         timeout = self._default_timeout("value", timeout, deadline)
         kind = kind_of(self._scope) if kind is None else kind

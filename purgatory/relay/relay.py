@@ -499,6 +499,14 @@ class Relay(Generic[K, V]):
         the wait began.  At the deadline, and when the purgatory closes, the result is None.  With a timeout of 0 or a
         deadline that has passed, ``get`` is called once, and nothing is read or parked, as in :meth:`wait_until`; read
         the state yourself before such a call.
+
+        ``on_abandoned`` is called with a value that the task does not receive, as by :meth:`Purgatory.wait_value`, and
+        also with a value that was computed before the state was known: ``get`` looked up a key of this wait in
+        :attr:`state`, and the key had not been read since the wait began.  After such a value, or after an error
+        instead of one, ``get`` is not called again until that key has been read, so ``on_abandoned`` may check the key.
+
+        If ``get`` removes its value from a container, look up the state before you take anything, and take nothing if
+        the key is absent.  If ``get`` takes a value first and then raises because the key is absent, the value is lost.
         """
         wait = value_wait(self._purgatory.timer, get, timeout, deadline, kind, on_abandoned)
         try:

@@ -10,6 +10,19 @@ condition such as ``state.get(key) != "pending"`` would hold at once.  Therefore
 ``wait_value`` looks up an unknown key, the result is ignored, and the condition is evaluated again after the read.  For
 the application's own operation classes, the key is absent until then.
 
+An ignored value of ``wait_value`` is passed to ``on_abandoned``, which may put the value back and check the key.  That
+check must not make the condition take the value again, because the value would be ignored again, and so on:
+
+1.  The condition takes a value and looks up an unknown key.  The wait records the first such key: ``awaited``.
+2.  The value is given back.  ``on_abandoned`` checks the key, and the check tries the wait.
+3.  While ``awaited`` is unknown, the condition is not called, because it would look up the same key again.
+4.  A read stores the value of ``awaited``, and then checks the key.  The check calls the condition.
+
+While the relay is open, a key that is known to a wait remains known, so the wait ignores at most one value for each of
+its keys.  Steps 1 and 3 apply to errors as well, because the condition may have taken a value before it raised.  They
+do not apply to a condition that returned None, or to the predicate of ``wait_until``.  Such a condition has taken
+nothing, and the next check calls it even if no key has been read, because its result may no longer depend on the state.
+
 A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
 watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,
 whenever a value is stored, the two oldest values are also examined, in O(1) time each, so that no unused value is kept
@@ -38,18 +51,20 @@ _ABSENT: Final[Any] = object()
 class RelayWait:
     """One wait through the relay.
 
-    ``since``: the number of the first read that begins after the wait has begun.  ``unknown``: whether its condition
-    has looked up a key that has not been read since the wait began.  ``give_back`` is called with a value that its
-    condition returned but that is ignored.
+    ``since``: the number of the first read that begins after the wait has begun.  ``unknown``: the first key that its
+    condition has looked up although the key has not been read since the wait began.  ``awaited``: the key that must be
+    read before the condition is called again.  ``give_back`` is called with a value that its condition returned but
+    that is ignored; it is None for conditions that take no value.
     """
 
-    __slots__ = ("give_back", "keys", "operation", "since", "unknown")
+    __slots__ = ("awaited", "give_back", "keys", "operation", "since", "unknown")
 
     def __init__(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable], since: int) -> None:
         self.operation: DelayedOperation[Any] | None = operation
         self.keys: Collection[Hashable] = keys
         self.since: int = since
-        self.unknown: bool = False
+        self.unknown: Any = _ABSENT
+        self.awaited: Any = _ABSENT
         self.give_back: Callable[[Any], object] | None = None
 
 
@@ -102,7 +117,8 @@ class RelayState(Mapping[K, V]):
         if wait is not None and key in wait.keys:
             if number >= wait.since:
                 return value  # even in on_complete(), after the operation has left the key
-            wait.unknown = True
+            if wait.unknown is _ABSENT:
+                wait.unknown = key
             return _ABSENT
         if wait is not None and number < wait.since:
             return _ABSENT
@@ -152,21 +168,31 @@ class RelayState(Mapping[K, V]):
         """Wrap the wait's condition, so that it returns ``nothing`` while it depends on a key that is not known yet."""
 
         def known() -> T:
-            wait.unknown = False
+            if wait.awaited is not _ABSENT and not self._is_known(wait.awaited, wait):
+                return nothing  # type: ignore[no-any-return]
+            wait.unknown = wait.awaited = _ABSENT
             try:
                 with self.of(wait):
                     result = get()
             except Exception:
-                if wait.unknown:
-                    return nothing  # type: ignore[no-any-return]
-                raise
-            if not wait.unknown or is_coroutine(result):
+                if wait.unknown is _ABSENT:
+                    raise
+                if wait.give_back is not None:
+                    wait.awaited = wait.unknown
+                return nothing  # type: ignore[no-any-return]
+            if wait.unknown is _ABSENT or is_coroutine(result):
                 return result
             if wait.give_back is not None and result is not nothing:
+                wait.awaited = wait.unknown  # first, because on_abandoned() may check the key
                 wait.give_back(result)
             return nothing  # type: ignore[no-any-return]
 
         return known
+
+    def _is_known(self, key: Hashable, wait: RelayWait) -> bool:
+        """Return whether a read that began after the wait has stored a value of the key, or found that it has none."""
+        number, _ = self._values.get(key, (0, _ABSENT))
+        return number >= wait.since
 
     # Reads
 

@@ -427,6 +427,228 @@ async def test_a_closed_relay_keeps_no_values(clock: VirtualClock) -> None:
         assert await waiting is False
 
 
+# Values that a condition takes before its keys are read
+
+
+class Queue:
+    """Jobs that a condition takes in its first expression, before it looks up the keys.
+
+    ``returned``: the jobs that were given back, each of which is put back and its key checked again.  After 20 calls,
+    there are no jobs, so that a wait that loops comes to an end.
+    """
+
+    def __init__(self, store: Store, check: Any = None) -> None:
+        self.store = store
+        self.check = check or store.room.check
+        self.jobs = ["job"]
+        self.calls = 0
+        self.returned: list[str] = []
+
+    def take(self) -> str | None:
+        """Return a job unless the queue is paused."""
+        self.calls += 1
+        if self.calls > 20:
+            return None
+        return self.jobs.pop() if self.jobs and self.store.relay.state.get("a") != "paused" else None
+
+    def put_back(self, job: str) -> None:
+        """Put the job back, and check the key for the other waiters."""
+        self.returned.append(job)
+        self.jobs.append(job)
+        self.check("a")
+
+    def wait(self, **keys: Any) -> "asyncio.Task[Any]":
+        """Return a task that waits for a job."""
+        given = keys or {"key": "a"}
+        return asyncio.create_task(
+            self.store.relay.wait_value(self.take, timeout=30.0, on_abandoned=self.put_back, **given)
+        )
+
+
+@pytest.mark.parametrize("check", ["check", "check_and_complete", "check_soon", "check_all", "relay"])
+async def test_a_callback_that_checks_the_key_does_not_repeat_the_condition(clock: VirtualClock, check: str) -> None:
+    """A value is given back, the callback checks its key, and ``get`` is called again only after the read."""
+    async with Store(clock) as store:
+        checks = {"relay": store.relay.check, "check_all": lambda _: store.room.check_all()}
+        queue = Queue(store, checks.get(check) or getattr(store.room, check))
+        store.read_takes = 1.0
+        waiting = queue.wait()
+        await clock.advance(0.5)
+        store.room.check("a")
+        assert queue.calls == 1
+        assert queue.returned == ["job"]
+        assert not waiting.done()
+        await clock.advance(0.5)
+        assert await waiting == "job"
+        assert queue.calls == 2
+
+
+async def test_two_waits_do_not_pass_a_value_to_each_other_before_the_read(clock: VirtualClock) -> None:
+    """Each of them takes the value once and gives it back; after the read, one of them receives it."""
+    async with Store(clock) as store:
+        queue = Queue(store)
+        store.read_takes = 1.0
+        tasks = [queue.wait(), queue.wait()]
+        await clock.advance(0.5)
+        assert queue.returned == ["job", "job"]
+        await clock.advance(0.5)
+        assert [task.done() for task in tasks] == [True, False]
+        assert await tasks[0] == "job"
+        tasks[1].cancel()
+
+
+async def test_a_value_is_given_back_once_while_reads_fail(clock: VirtualClock) -> None:
+    """During an outage, checks do not call ``get`` again; the first read that succeeds does."""
+    failing = True
+
+    async def load(keys: list[str]) -> dict[str, str]:
+        if failing:
+            raise ConnectionError("the store is away")
+        return dict.fromkeys(keys, "open")
+
+    async with Store(clock) as store:
+        store.relay._refresher._refresh = load
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        queue = Queue(store, store.relay.check)
+        waiting = queue.wait()
+        for _ in range(10):
+            await clock.advance(1.0)
+            store.relay.check("a")
+        assert (queue.calls, queue.returned) == (1, ["job"])
+        failing = False
+        await clock.advance(10.0)
+        assert await waiting == "job"
+        assert queue.calls == 2
+
+
+async def test_a_value_is_given_back_at_most_once_for_each_key(clock: VirtualClock) -> None:
+    """With one key in each read, ``get`` is called again when the key that it looked up has been read."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {"a": 1, "b": 2, "c": 3}
+        store.read_takes = 1.0
+        queue = Queue(store, lambda _: store.room.check_all())
+        state, looked_up = store.relay.state, []
+
+        def take() -> Any:
+            queue.calls += 1
+            job = queue.jobs.pop() if queue.calls < 20 else None
+            looked_up.append([state.get(key) for key in "abc"])
+            return job
+
+        waiting = asyncio.create_task(
+            store.relay.wait_value(take, keys=["a", "b", "c"], timeout=30.0, on_abandoned=queue.put_back)
+        )
+        for _ in range(40):
+            await clock.advance(0.1)
+            store.room.check_all()
+        assert waiting.done()
+        assert await waiting == "job"
+        assert looked_up[0] == [None, None, None]
+        assert looked_up[-1] == [1, 2, 3]
+        assert queue.calls <= 4
+        assert len(queue.returned) == queue.calls - 1
+
+
+async def test_a_value_of_an_earlier_read_does_not_call_the_condition_again(clock: VirtualClock) -> None:
+    """The read that began before the wait stores a value and checks the key; ``get`` waits for the next read."""
+    async with Store(clock) as store:
+        store.read_takes = 1.0
+        store.table["a"] = "open"
+        first = store.value("a")
+        await clock.advance(0.5)
+        queue = Queue(store)
+        second = queue.wait()
+        await clock.advance(0.5)
+        assert await first == "open"
+        assert queue.calls == 1
+        await clock.advance(1.0)
+        assert await second == "job"
+        assert queue.calls == 2
+
+
+async def test_reads_after_a_reconnect_call_the_condition(clock: VirtualClock) -> None:
+    """A read that ends while the engine is away makes the key known, and so do the reads after the reconnect."""
+    transport = MemoryTransport(clock=clock)
+    async with Store(clock, transport) as store:
+        store.table["a"] = "paused"
+        store.read_takes = 1.0
+        queue = Queue(store)
+        waiting = queue.wait()
+        await clock.advance(0.5)
+        assert (queue.calls, queue.returned) == (1, ["job"])
+        transport.stop()
+        await clock.advance(5.0)
+        assert (queue.calls, queue.jobs) == (2, ["job"])
+        store.table["a"] = "open"
+        transport.start()
+        await clock.advance(15.0)
+        assert waiting.done()
+        assert await waiting == "job"
+        assert (queue.calls, queue.returned) == (3, ["job"])
+
+
+async def test_a_condition_is_not_repeated_when_the_relay_has_closed(clock: VirtualClock) -> None:
+    """A closed relay keeps no values, so a value is given back once more, and then ``get`` is not called again."""
+    async with Store(clock) as store:
+        store.table["a"] = "paused"
+        queue = Queue(store)
+        queue.jobs.clear()
+        waiting = queue.wait()
+        await clock.settle()
+        await store.relay.aclose()
+        calls = queue.calls
+        queue.jobs.append("job")
+        for _ in range(3):
+            store.room.check("a")
+        assert queue.calls == calls + 1
+        assert queue.returned == ["job"]
+        await clock.advance(30.0)
+        assert await waiting is None
+        assert queue.jobs == ["job"]
+
+
+async def test_an_error_before_the_read_takes_no_second_value(clock: VirtualClock) -> None:
+    """If ``get`` takes a value and then raises KeyError, because its key is not known, it is not called again before
+    the read."""
+    async with Store(clock) as store:
+        store.table["a"] = "open"
+        store.read_takes = 1.0
+        jobs = ["third", "second", "first"]
+        waiting = asyncio.create_task(
+            store.relay.wait_value(lambda: (jobs.pop(), store.relay.state["a"]), key="a", timeout=30.0)
+        )
+        await clock.advance(0.5)
+        store.room.check("a")
+        assert jobs == ["third", "second"]
+        await clock.advance(0.5)
+        assert await waiting == ("second", "open")
+
+
+async def test_a_condition_that_took_nothing_is_called_at_every_check(clock: VirtualClock) -> None:
+    """While the store is away, a value that does not depend on the state is the answer; nothing has been ignored."""
+    async with Store(clock) as store:
+        store.read_takes = 10.0
+        local: dict[str, str] = {}
+        state = store.relay.state
+        value = asyncio.create_task(
+            store.relay.wait_value(lambda: local.get("a") or state.get("a"), key="a", timeout=30.0)
+        )
+        until = asyncio.create_task(
+            store.relay.wait_until(lambda: "a" in local or state.get("a") != "old", key="a", timeout=30.0)
+        )
+        error = asyncio.create_task(
+            store.relay.wait_until(lambda: local["a"] if local else state["a"], key="a", timeout=30.0)
+        )
+        await clock.advance(1.0)
+        store.room.check("a")
+        assert not value.done()
+        local["a"] = "new"
+        assert store.room.check("a") == 3
+        assert await value == "new"
+        assert await until is True
+        assert await error is True
+
+
 # Reads that find less than was announced
 
 
