@@ -14,6 +14,7 @@ __all__ = ["InvalidWait", "asked", "validated_longest"]
 _BALANCED: Final = re.compile(r'(?:[^"]|"(?:[^"\\]|\\.)*")*')  # every quoted string is terminated
 _PREFERENCES: Final = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*")+')
 _LONGEST_DIGITS: Final = 15
+_LONGEST_QUOTE: Final = 16  # characters; in a WebSocket close, the message must fit into 123 bytes
 
 
 class InvalidWait(ValueError):
@@ -55,7 +56,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        raise InvalidWait(f"wait must be a number of seconds, at least 0, got {text[:40]!r}")
+        raise InvalidWait(f"wait must be a number of seconds, at least 0, got {text[:_LONGEST_QUOTE]!r}")
     return seconds
 
 

@@ -15,7 +15,7 @@ from purgatory.errors import RelayLost
 from .asked import InvalidWait
 from .clients import TooManyWaits
 from .connection import ClientDisconnected
-from .responses import body_of, is_disconnect, respond, send_if_connected
+from .responses import body_of, close, is_disconnect, respond
 from .types import CLOSING, HEADERS, ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["ErrorResponse", "PurgatoryErrorMiddleware", "error_response", "install_errors"]
@@ -165,7 +165,7 @@ class PurgatoryErrorMiddleware:
                 await self._respond(scope, send, cause)
             elif sent in ("", "websocket.accept"):
                 code = next((code for kind, code in _CODES if isinstance(cause, kind)), _TRY_AGAIN_LATER)
-                await send_if_connected(send, {"type": "websocket.close", "code": code, "reason": _response(cause)[1]})
+                await close(send, code, _response(cause)[1])
             else:
                 raise
 

@@ -1,11 +1,14 @@
-"""Small JSON responses, and sending to a client that may have disconnected."""
+"""Small JSON responses, WebSocket closes, and sending to a client that may have disconnected."""
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
 from .types import Message, Scope, Send
 
-__all__ = ["body_of", "is_disconnect", "respond", "send_if_connected"]
+__all__ = ["body_of", "close", "close_reason", "is_disconnect", "respond", "send_if_connected"]
+
+_LONGEST_REASON: Final = 123  # bytes: a control frame has room for 125, and the code takes 2 (RFC 6455, section 5.5)
 
 
 async def respond(
@@ -18,7 +21,7 @@ async def respond(
     kind = "http.response"
     if scope["type"] == "websocket":
         if "websocket.http.response" not in scope.get("extensions", {}):
-            await send_if_connected(send, {"type": "websocket.close", "code": 1008, "reason": detail})
+            await close(send, 1008, detail)
             return
         kind = "websocket.http.response"
     body = body_of(detail)
@@ -30,6 +33,19 @@ async def respond(
 def body_of(detail: str) -> bytes:
     """Return the body of a response with this detail."""
     return json.dumps({"detail": detail}).encode()
+
+
+async def close(send: Send, code: int, reason: str) -> None:
+    """Close a WebSocket, or refuse one that has not been accepted yet; do nothing if the client has disconnected."""
+    await send_if_connected(send, {"type": "websocket.close", "code": code, "reason": close_reason(reason)})
+
+
+def close_reason(text: str) -> str:
+    """Return as many characters from the beginning of the text as the reason of a WebSocket close may contain.
+
+    A server cannot send a longer reason: the client would not receive the close code.
+    """
+    return text.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
 
 
 async def send_if_connected(send: Send, message: Message) -> None:

@@ -22,6 +22,7 @@ from .asked import InvalidWait, asked, validated_longest
 from .clients import TooManyWaits, client_of, places_of
 from .connection import ClientDisconnected, Connection, pending_connection
 from .etag import entity_tag, is_known_in
+from .responses import close_reason
 from .rooms import Room, purgatory_of
 from .route import kind_of
 from .types import CLOSING, CONNECTION, HEADERS, Message, Receive, Scope
@@ -658,7 +659,7 @@ def _refusal(scope: Scope, error: InvalidWait) -> Exception:
         return error
     refusal: Exception
     if scope["type"] == "websocket":
-        refusal = exceptions.WebSocketException(1008, str(error))
+        refusal = exceptions.WebSocketException(1008, close_reason(str(error)))
     else:
         refusal = exceptions.HTTPException(422, str(error))
     return refusal

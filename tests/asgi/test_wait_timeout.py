@@ -72,6 +72,37 @@ async def test_a_parameter_that_is_no_number_of_seconds_is_refused(text: str) ->
     assert "retry-after" not in call.headers
 
 
+LONG = ["%F0%9F%98%80" * 40, "%F3%A0%80%81" * 40, "%ED%A0%80" * 40, "%00" * 40, "x" * 5000]
+
+
+@pytest.mark.parametrize("text", LONG)
+async def test_the_reason_of_a_close_fits_into_its_frame(text: str, purgatory: Purgatory[Any]) -> None:
+    """Whatever the client sent as ``wait``, the reason is at most 123 bytes, so the server can send code 1008."""
+    wait_for = waiting(purgatory, longest=55)
+
+    async def plain(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await wait_for(scope, receive)
+
+    async def endpoint(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await wait_for(websocket)
+
+    for app in (PurgatoryErrorMiddleware(plain), Starlette(routes=[WebSocketRoute("/", endpoint)])):
+        call = Call(app, websocket_scope(f"/?wait={text}"), {"type": "websocket.connect"})
+        await call.task
+        assert (call.sent[-1]["type"], call.sent[-1]["code"]) == ("websocket.close", 1008)
+        assert call.sent[-1]["reason"].startswith("wait must be a number of seconds, at least 0, got '")
+        assert len(call.sent[-1]["reason"].encode()) <= 123
+
+
+async def test_a_refusal_quotes_the_beginning_of_a_long_parameter() -> None:
+    """The first 16 characters are sufficient to recognize it, and the reason of a close has room for them."""
+    with pytest.raises(InvalidWait, match=r"at least 0, got 'xxxxxxxxxxxxxxxx'$"):
+        timeout_of(asking("/?wait=" + "x" * 17))
+
+
 @pytest.mark.parametrize(
     ("lines", "seconds"),
     [
