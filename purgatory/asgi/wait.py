@@ -11,12 +11,13 @@ from typing import Annotated, Any, Final, TypeVar, overload
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
 from purgatory.aio.purgatory import finish, submit
 from purgatory.core.operation.lifecycle import is_new, not_new, result_of
+from purgatory.core.operation.operation import set_deadline
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import no_operation
 from purgatory.core.timer.base_timer import has_passed
 from purgatory.core.timer.coroutines import is_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
-from purgatory.core.timer.units import to_seconds
+from purgatory.core.timer.units import deadline_ms, duration_ms, to_seconds
 
 from .asked import InvalidWait, asked, validated_longest
 from .clients import TooManyWaits, client_of, places_of
@@ -402,7 +403,8 @@ class Wait:
 
         ``timeout``, ``deadline``: replace the operation's own deadline.  Without them, the operation ends at its own
         deadline, or earlier if the client asked for a shorter wait (see :attr:`timeout`).  If there is no time to wait,
-        the operation is tried once and ends without being parked.
+        the operation is tried once and ends without being parked.  If the call is refused, the operation keeps its own
+        deadline and can be parked by another call.
 
         If the client disconnects first, the operation is withdrawn and :class:`ClientDisconnected` is raised.  This
         exception is also raised if the client disconnects in the turn of the loop in which the operation ends.  The
@@ -411,22 +413,24 @@ class Wait:
         keys = keys_of_call("park", key, keys)
         if not isinstance(operation, DelayedOperation):
             raise no_operation(operation)
-        if not is_new(operation):  # its deadline may be replaced below
+        if not is_new(operation):
             raise not_new(operation)
         if deadline is not MISSING:
             if timeout is not MISSING:
                 raise TypeError(f"park() takes a timeout or a deadline, got both: {timeout!r} and {deadline!r}")
-            operation.extend_to(deadline)
-            return self._wait_for(
-                operation, keys, deadline is not None and has_passed(self._room._core.timer, deadline)
-            )
-        if timeout is not MISSING:
-            operation.extend(timeout)
+            at_once = False
+            if deadline is not None:
+                deadline_ms(deadline, "deadline")
+                at_once = has_passed(self._room._core.timer, deadline)
+        elif timeout is not MISSING:
+            at_once = timeout is not None and duration_ms(timeout, "timeout") == 0
         else:
-            asked_for = self.timeout
-            if asked_for is not None and self._remaining(operation) > asked_for:
-                operation.extend(asked_for)
-        return self._wait_for(operation, keys, self._remaining(operation) <= 0)
+            asked_for, remaining = self.timeout, self._remaining(operation)
+            at_once = remaining <= 0
+            if asked_for is not None and remaining > asked_for:
+                timeout = asked_for
+                at_once = duration_ms(asked_for, "timeout") == 0
+        return self._wait_for(operation, keys, at_once, timeout, deadline)
 
     def _remaining(self, operation: DelayedOperation[Any]) -> float:
         """Return the number of seconds until a new operation's own deadline."""
@@ -446,9 +450,11 @@ class Wait:
             )
         return self.timeout
 
-    async def _wait_for(self, operation: Any, keys: Any, at_once: bool) -> Any:
+    async def _wait_for(
+        self, operation: Any, keys: Any, at_once: bool, timeout: Any = MISSING, deadline: Any = MISSING
+    ) -> Any:
         """Park the operation and return its result.  ``at_once``: whether to try the operation once instead of parking
-        it.
+        it.  ``timeout``, ``deadline``: at most one of them, to replace the operation's own deadline.
         """
         connection, room = self._connection, self._room
         self._expired_by_closing = False
@@ -463,8 +469,17 @@ class Wait:
         result: Any
         watched = False
         waiter = None
+        own_times = None
         try:
             try:
+                if timeout is not MISSING or deadline is not MISSING:
+                    if not is_new(operation):  # it has been parked since park() was called
+                        raise not_new(operation)
+                    own_times = operation._delay_ms, operation._expiration_ms
+                    if deadline is MISSING:
+                        operation.extend(timeout)
+                    else:
+                        operation.extend_to(deadline)
                 if at_once or refused:
                     attempt = getattr(self._given, "_try_without_parking", None) or room._core.try_without_parking
                     return attempt(operation, keys, (lambda: self._refuse(client)) if refused else None)
@@ -492,6 +507,8 @@ class Wait:
                     self._scope[CLOSING] = True
                     self._expired_by_closing = getattr(operation, "expired_by_closing", False)
         except BaseException as error:
+            if own_times is not None and is_new(operation) and operation._list is None:
+                set_deadline(operation, *own_times)  # refused; on a timer as a task, its deadline must not be changed
             del operation, waiter  # as in Purgatory.park()
             # An overridden park() raises ValueError for an operation that a disconnect has already withdrawn.
             if isinstance(error, OperationCancelled) or (self._park is not None and isinstance(error, ValueError)):

@@ -14,8 +14,10 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
-from purgatory.asgi import ClientDisconnected, Wait, waiting
+from purgatory.asgi import ClientDisconnected, TooManyWaits, Wait, waiting
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.errors import RelayLost
+from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope, websocket_scope
 from tests.helpers import Boom, Op, check, turns_until
@@ -876,6 +878,101 @@ async def test_an_operation_that_is_parked_keeps_its_deadline(purgatory: Purgato
     op.cancel()
     with pytest.raises(ValueError, match=r"operation must be new, got .* which has ended"):
         await wait.park(op, key="b", timeout=1.0)
+
+
+def waiting_in(room: Any, messages: "asyncio.Queue[Message] | None" = None, **options: Any) -> Wait:
+    """Return a Wait of a client that asks for three seconds."""
+    return Wait(room, http_scope("/?wait=3"), (messages or asyncio.Queue()).get, longest=55, **options)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("which", ["of the client", "timeout", "no timeout", "deadline", "no deadline"])
+async def test_an_operation_that_is_refused_keeps_its_deadline(clock: VirtualClock, which: str, absolute: bool) -> None:
+    """Whatever refuses the operation, it is unchanged, and another call parks it until its own deadline."""
+    now = clock.time()
+    times: dict[str, dict[str, Any]] = {
+        "timeout": {"timeout": 1.0},
+        "no timeout": {"timeout": None},
+        "deadline": {"deadline": now + 2.0},
+        "no deadline": {"deadline": None},
+    }
+    time = times.get(which, {})
+    op = Op(None if absolute else 30.0)
+    if absolute:
+        op.extend_to(now + 30.0)
+    own = (op.timeout, op.expiration_ms)
+    transport = MemoryTransport(clock=clock)
+    full = Purgatory[Any]("full", clock=clock, max_parked=1)
+    closed = Purgatory[Any]("closed", clock=clock)
+    lost, room = Purgatory[Any]("lost", clock=clock), Purgatory[Any]("room", clock=clock)
+    async with full, room, lost, Relay(lost, transport, on_lost="fail") as relay:
+        full.try_complete_else_watch(Op(), ["a"])
+        transport.stop()
+        await clock.settle()
+        async with closed:
+            pass
+        left: asyncio.Queue[Message] = asyncio.Queue()
+        left.put_nowait({"type": "http.disconnect"})
+        gone = waiting_in(room, left)
+        assert (await gone.receive())["type"] == "http.disconnect"
+        client = waiting_in(room, per_client=1)
+        first = asyncio.ensure_future(client.park(Op(), key="a", timeout=None))
+        await clock.settle()
+        refusals: list[tuple[type[Exception], Wait, dict[str, Any]]] = [
+            (PurgatoryFull, waiting_in(full), {"key": "a"}),
+            (PurgatoryClosed, waiting_in(closed), {"key": "a"}),
+            (RelayLost, waiting_in(relay), {"key": "a"}),
+            (TypeError, waiting_in(room), {"keys": "a"}),
+            (TooManyWaits, client, {"key": "a"}),
+            (ClientDisconnected, gone, {"key": "a"}),
+        ]
+        for error, wait, keys in refusals:
+            with pytest.raises(error):
+                await wait.park(op, **keys, **time)
+            assert (op.timeout, op.expiration_ms) == own, error
+        for at_once in ({"timeout": 0}, {"deadline": now}):
+            with pytest.raises(TypeError):
+                await waiting_in(room).park(op, keys="a", **at_once)
+            assert (op.timeout, op.expiration_ms) == own
+        task = asyncio.ensure_future(waiting_in(room).park(op, key="a", **time))
+        task.cancel()
+        await clock.settle()
+        assert task.cancelled()
+        assert (op.timeout, op.expiration_ms) == own
+        first.cancel()
+        parked = asyncio.ensure_future(room.park(op, ["a"]))
+        await clock.advance(29.999)
+        assert not parked.done()
+        await clock.advance(0.001)
+        assert await parked == ""
+        assert op.expired
+
+
+async def test_an_operation_that_was_parked_before_the_await_keeps_its_deadline(purgatory: Purgatory[Any]) -> None:
+    """If another call parks the operation between the call of ``park`` and its first step, ValueError is raised."""
+    op = Op(50.0)
+    late = waiting_in(purgatory).park(op, key="a", timeout=1.0)
+    purgatory.try_complete_else_watch(op, ["a"])
+    expiration_ms = op.expiration_ms
+    with pytest.raises(ValueError, match=r"operation must be new, got .* which is parked already"):
+        await late
+    assert (op.timeout, op.expiration_ms) == (50.0, expiration_ms)
+    assert len(purgatory) == 1
+
+
+async def test_a_deadline_is_not_restored_on_a_timer(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """If the single try of a refused operation adds it to a timer, it keeps the deadline that the timer knows."""
+    client = waiting_in(purgatory, per_client=1)
+    first = asyncio.ensure_future(client.park(Op(), key="a", timeout=None))
+    await clock.settle()
+    op = Op(30.0, on_try=purgatory.timer.add)
+    with pytest.raises(TooManyWaits):
+        await client.park(op, key="a", timeout=2.0)
+    await clock.advance(1.999)
+    assert not op.expired
+    await clock.advance(0.001)
+    assert op.expired
+    first.cancel()
 
 
 async def test_what_is_no_operation_is_named_with_a_time_as_well(purgatory: Purgatory[Any]) -> None:
