@@ -350,6 +350,8 @@ class Relay(Generic[K, V]):
         self._require_open()
         keys = _validated(keys)
         if self._fails and not self.connected:
+            if self._last_loss is None:
+                raise RelayLost("the relay has not connected yet")
             raise RelayLost(f"the relay is not connected: {self._last_loss}")
         if not self._refreshes:
             return await self._purgatory.park(operation, keys)

@@ -294,6 +294,22 @@ async def test_on_lost_fail(clock: VirtualClock) -> None:
         assert await again is True
 
 
+async def test_an_error_before_the_first_connection_names_no_loss(clock: VirtualClock) -> None:
+    """RelayLost states that the relay has not connected yet and, after the first failed attempt, states its error."""
+    (first,), (transport,) = workers(clock, 1, on_lost="fail")
+    transport.silence()
+    async with first.purgatory:
+        entering = asyncio.create_task(first.relay.__aenter__())
+        await clock.settle()
+        with pytest.raises(RelayLost, match=r"^the relay has not connected yet$"):
+            await first.relay.park(Reached(first, "a", 1, 5.0), ["a"])
+        await clock.advance(30.0)
+        await entering
+        with pytest.raises(RelayLost, match=r"^the relay is not connected: TimeoutError: "):
+            await first.relay.park(Reached(first, "a", 1, 5.0), ["a"])
+        await first.relay.aclose()
+
+
 def park_many(worker: Worker, number: int, key: Hashable) -> list[Op]:
     """Return this number of operations that wait on the key."""
     return [park(worker.purgatory, key) for _ in range(number)]
