@@ -6,7 +6,7 @@ pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 pytest.importorskip("matplotlib", reason="the extra 'spark' is not installed")
 
 from purgatory.journal.schema import COMPLETED, ENDED
-from purgatory.pipeline.report import incident, page, times, verdicts
+from purgatory.pipeline.report import incident, page, unusual_intervals, verdicts
 
 NOT_COMPLETED = set(ENDED) - {COMPLETED}
 
@@ -19,5 +19,5 @@ def test_each_outcome_has_a_colour_and_is_better_or_worse() -> None:
 
 def test_each_outcome_but_the_good_one_can_be_an_incident() -> None:
     """Otherwise an interval in which all operations end so is not found, or the sentence about it lacks its verb."""
-    assert set(times._OUTCOMES) == NOT_COMPLETED
+    assert set(unusual_intervals._OUTCOMES) == NOT_COMPLETED
     assert set(incident._VERBS) >= NOT_COMPLETED

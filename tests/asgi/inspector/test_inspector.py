@@ -470,7 +470,7 @@ async def test_hostile_keys_are_short_printable_texts(
     purgatory: Purgatory[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys of any class and size appear, escaped and cut, and each can be looked up by its id."""
-    monkeypatch.setattr("purgatory.asgi.inspector.app._PATIENCE", 60.0)  # seconds; a busy machine may need them
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.app"), "_PATIENCE", 60.0)  # seconds; for a busy machine
     app = inspector(purgatory)
     keys = [*HOSTILE, _Raises(), _Huge()]
     for key in keys:
