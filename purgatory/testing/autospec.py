@@ -37,8 +37,7 @@ def create_autospec(spec: type, spec_set: bool = False, instance: bool = False, 
 
 def _with_functions(spec: type) -> type:
     """Return a subclass with Python functions in place of compiled methods, or the class itself if it has none."""
-    names = ["__init__", *(name for name in dir(spec) if not name.startswith("_"))]
-    members = {name: inspect.getattr_static(spec, name) for name in names}
+    members = {name: inspect.getattr_static(spec, name) for name in dir(spec) if not name.startswith("_")}
     functions: dict[str, Any] = {
         name: functools.wraps(method)(_function())
         for name, method in members.items()
@@ -46,13 +45,12 @@ def _with_functions(spec: type) -> type:
     }
     if not functions:
         return spec
-    # The constructor of an operation is in ``functions``, because CPython 3.13.0 cannot read it from the class.
-    constructor: Any = functions.get("__init__", members["__init__"])
+    constructor: Any = inspect.getattr_static(spec, "__init__")
     if not isinstance(constructor, FunctionType) and constructor is not object.__init__:
         with contextlib.suppress(ValueError):  # a class such as dict has no signature
             functions["__init__"] = _constructor(inspect.signature(spec))
-    texts = {"__doc__": spec.__doc__, "__module__": spec.__module__, "__qualname__": spec.__qualname__}
-    return type(spec.__name__, (_Quiet, spec), {**texts, "__slots__": (), **functions})
+    names = {"__doc__": spec.__doc__, "__module__": spec.__module__, "__qualname__": spec.__qualname__}
+    return type(spec.__name__, (_Quiet, spec), {**names, "__slots__": (), **functions})
 
 
 class _Quiet:

@@ -1,6 +1,7 @@
 """The public class of operations, generic in the result type.  It stays interpreted; see :class:`Operation`."""
 
 import contextlib
+import inspect
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -12,6 +13,24 @@ __all__ = ["DelayedOperation"]
 # an object.  Only the library calls on_abandoned(), with a result of on_complete(), so its parameter may also have this
 # type.
 T_co = TypeVar("T_co", covariant=True)
+
+
+class _Signature:
+    """The signature of the classes of operations that do not have a constructor of their own.
+
+    CPython 3.13 and later raise TypeError for a class whose ``__init__`` is a compiled method.
+    """
+
+    __slots__ = ()
+
+    def __get__(self, operation: object, cls: type[object]) -> inspect.Signature | None:
+        if operation is not None:
+            raise AttributeError("__signature__")  # the operation may have a method __call__
+        constructor: object = cls.__init__
+        if constructor is not DelayedOperation.__init__:
+            return None  # inspect reads the constructor
+        signature = inspect.signature(DelayedOperation.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 class DelayedOperation(Operation, Generic[T_co]):
@@ -68,3 +87,4 @@ class DelayedOperation(Operation, Generic[T_co]):
         del Operation.DelayedOperation
         with contextlib.suppress(AttributeError):  # a compiled method cannot be renamed
             __init__.__qualname__ = "DelayedOperation.__init__"
+        __signature__ = _Signature()

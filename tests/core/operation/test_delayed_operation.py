@@ -4,6 +4,7 @@ These tests run on the compiled and on the interpreted core: both give the same 
 """
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
@@ -127,3 +128,19 @@ def test_a_dataclass_may_be_an_operation(room: QuietPurgatory) -> None:
     assert room.try_complete_else_watch(op, ["a"]) is False
     op.offset = 1
     assert room.check("a") == 1
+
+
+def test_signatures() -> None:
+    """``inspect.signature`` reads the constructor that a class has or inherits, or the ``__call__`` of an operation."""
+
+    class Inheriting(DelayedOperation[None]):
+        def __call__(self, called: int) -> None: ...
+
+    class Constructed(DelayedOperation[None]):
+        def __init__(self, order: int) -> None:
+            super().__init__(order)
+
+    assert list(inspect.signature(DelayedOperation).parameters) == ["timeout"]
+    assert list(inspect.signature(Inheriting).parameters) == ["timeout"]
+    assert list(inspect.signature(Constructed).parameters) == ["order"]
+    assert list(inspect.signature(Inheriting(None)).parameters) == ["called"]
