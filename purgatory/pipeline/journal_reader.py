@@ -4,13 +4,18 @@ For a bad file, Spark reports only that some task failed.  The footer of each fi
 (the reading takes milliseconds), and an error names the file.  Damage to the rows themselves is detected only while
 they are read: :func:`corrupt_file` finds the file's name in Spark's error, and :func:`readable_files` reads all rows of
 all files.
+
+A compaction may remove a file between the listing and the reading.  Such a file is not damaged, and its rows are in a
+merged file: the files are listed again, and the work is repeated once.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
 
@@ -41,6 +46,7 @@ from purgatory.pipeline.spark.session import is_connect
 __all__ = [
     "SPARK_SCHEMA",
     "CheckedFiles",
+    "FileRemoved",
     "OpenJournal",
     "check_files",
     "corrupt_file",
@@ -64,6 +70,13 @@ _FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)"
 _THREADS: Final = 8
 
 
+class FileRemoved(JournalError):
+    """A file of the journal was removed after it had been listed."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"{file} was removed while the journal was read; run the command again")
+
+
 @dataclass(frozen=True)
 class OpenJournal:
     """A journal that can be read.
@@ -83,12 +96,17 @@ class OpenJournal:
         """The rows, as a DataFrame.
 
         Spark lists the files at the first access, so a pass whose tasks read the files themselves does not wait for
-        that listing.
+        that listing.  Raises FileRemoved if a file has been removed by then.
         """
         if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
         reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
-        return reader.option("pathGlobFilter", "*.parquet").parquet(*map(location_to_read, self.paths))
+        reader = reader.option("ignoreMissingFiles", "false")  # the session may have another setting
+        rows = reader.option("pathGlobFilter", "*.parquet").parquet(*map(location_to_read, self.paths))
+        for file in self.files or ():  # Spark omits a file without an error if it is removed during the listing
+            if not os.path.exists(file):
+                raise FileRemoved(file)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +142,26 @@ def open_journal(spark: SparkSession, path: str, *, skip_corrupt: bool = False) 
 def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None:
     """Read the footer of every file, without Spark.  Return None if only Spark can list the files.
 
-    Raises JournalError as :func:`open_journal` does.
+    Raises JournalError as :func:`open_journal` does.  If a file is removed in the meantime, the files are listed again;
+    raises FileRemoved if this happens again.
     """
     if path.startswith(TABLE):
         return None
     directory = local_path(path)
     if directory is None:
         return None
+    return _twice(lambda: _check_files(path, directory, skip_corrupt))
+
+
+def _twice(work: Callable[[], T]) -> T:
+    """Return the result of ``work``, which is repeated once if a file has been removed."""
+    try:
+        return work()
+    except FileRemoved:
+        return work()
+
+
+def _check_files(path: str, directory: Path, skip_corrupt: bool) -> CheckedFiles:
     files = data_files(directory)
     with ThreadPoolExecutor(_THREADS) as pool:
         results = list(pool.map(_check_file, map(str, files)))
@@ -156,25 +187,57 @@ def read_journal(
     """Open a journal, and return the result of ``work``.
 
     Raises JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is repeated without such
-    files.
+    files.  If a file is removed in the meantime, the journal is opened again, and the work is repeated; raises
+    FileRemoved if this happens again.
     """
+    return _twice(lambda: _read_journal(spark, path, work, skip_corrupt))
+
+
+def _read_journal(
+    spark: SparkSession, path: str, work: Callable[[OpenJournal], T], skip_corrupt: bool
+) -> tuple[T, OpenJournal]:
     opened = open_journal(spark, path, skip_corrupt=skip_corrupt)
     try:
-        return work(opened), opened
+        return _result(work, opened), opened
     except (PySparkException, Py4JJavaError) as error:
         file = corrupt_file(error)
         if file is None:
             raise
         if "PARQUET_COLUMN_DATA_TYPE_MISMATCH" in str(error):  # the footer of the file was not checked
             raise JournalError(f"{file} has a column of another type: it is not a journal of this version") from error
+        if "FILE_NOT_EXIST" in str(error):  # otherwise, it would have been a FileRemoved
+            raise JournalError(
+                f"{file} does not exist on a worker of Spark: move the journal to a disk that all workers share"
+            ) from error
         if not skip_corrupt or opened.files is None:
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
-        readable, unreadable = readable_files(opened.files)
-        if not unreadable or not readable:
+        left = readable_files(opened.files)
+        if not left.unreadable or not left.readable:
             raise JournalError(f"{file} is corrupt: its rows cannot be read, and no other rows are left") from error
-        rows = sum(read_footer(name).rows for name in readable)
-        again = OpenJournal(spark, tuple(readable), tuple(readable), rows, (*opened.skipped, *unreadable))
-        return work(again), again
+        skipped = (*opened.skipped, *left.unreadable)
+        again = OpenJournal(spark, left.readable, left.readable, left.rows, skipped)
+        return _result(work, again), again
+
+
+def _result(work: Callable[[OpenJournal], T], opened: OpenJournal) -> T:
+    """Return the result of ``work``.  Raises FileRemoved if it fails because a file has been removed."""
+    try:
+        return work(opened)
+    except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
+        removed = _removed_file(error, opened.files)
+        if removed is None:
+            raise
+        raise FileRemoved(removed) from error
+
+
+def _removed_file(error: BaseException, files: Iterable[str] | None) -> str | None:
+    """Return a file that has been removed, or None if that does not explain the error."""
+    text, named = str(error), corrupt_file(error)
+    if "FILE_NOT_EXIST" in text and named is not None and (files is None or not os.path.exists(named)):
+        return named  # Spark may have listed it later than this process
+    if files is None or (named is None and "PATH_NOT_FOUND" not in text and not isinstance(error, FileNotFoundError)):
+        return None
+    return next((file for file in files if not os.path.exists(file)), None)
 
 
 def corrupt_file(error: BaseException) -> str | None:
@@ -186,13 +249,14 @@ def corrupt_file(error: BaseException) -> str | None:
     return None if match is None else unquote(match[1] if is_uri(match[1]) else urlparse(match[1]).path)
 
 
-def readable_files(files: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Read every row.  Return the readable files, and the reason for each of the others."""
+def readable_files(files: Iterable[str]) -> CheckedFiles:
+    """Read every row.  Raises FileRemoved if a file has been removed."""
     names = list(files)
     with ThreadPoolExecutor(_THREADS) as pool:
         results = list(pool.map(_check_rows, names))
-    readable = [name for name, result in zip(names, results, strict=True) if result is None]
-    return readable, [result for result in results if result is not None]
+    readable = tuple(name for name, result in zip(names, results, strict=True) if isinstance(result, int))
+    rows = sum(result for result in results if isinstance(result, int))
+    return CheckedFiles(None, readable, rows, tuple(result for result in results if isinstance(result, str)))
 
 
 class _Foreign(str):
@@ -202,23 +266,31 @@ class _Foreign(str):
 
 
 def _check_file(file: str) -> int | str:
-    """Return the number of rows in a file, or the reason that the file cannot be read."""
+    """Return the number of rows in a file, or the reason that the file cannot be read.
+
+    Raises FileRemoved if the file has been removed.
+    """
     try:
         footer = read_footer(file)
     except JournalError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and not os.path.lexists(file):  # not a link without a target
+            raise FileRemoved(file) from error
         return str(error)
     wrong = check_footer(footer)
     return footer.rows if wrong is None else _Foreign(wrong)
 
 
-def _check_rows(file: str) -> str | None:
+def _check_rows(file: str) -> int | str:
+    """Return the number of rows in a file, or the reason that they cannot be read."""
     try:
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches():
                 batch.validate(full=True)
+            return int(parquet.metadata.num_rows)
+    except FileNotFoundError as error:
+        raise FileRemoved(file) from error
     except (OSError, pa.ArrowException) as error:
         return f"{file} is corrupt: {_first_line(error)}"
-    return None
 
 
 def _of_table(spark: SparkSession, path: str) -> DataFrame:

@@ -3,6 +3,9 @@
 import json
 import pathlib
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +14,21 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from purgatory.journal import JournalError
-from purgatory.journal.files import ARROW_SCHEMA, check_footer, read_footer
+from purgatory.journal import JournalError, compact
+from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer, write_file
 from purgatory.journal.schema import VERSION_KEY
 from purgatory.pipeline import journal_reader
-from purgatory.pipeline.journal_reader import open_journal
+from purgatory.pipeline.compare import compare
+from purgatory.pipeline.journal_reader import OpenJournal, check_files, open_journal, read_journal
+from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.replay.bounds import Scenario
+from purgatory.pipeline.replay.estimates import estimate_journal
 from purgatory.pipeline.replay.what_if import what_if
 from purgatory.pipeline.report.report import compute
+from purgatory.pipeline.selected_rows import read_batches
+from purgatory.pipeline.synthetic_journal import generate
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -167,3 +177,294 @@ def test_folders_and_an_unfinished_merge(spark: Any, tmp_path: pathlib.Path) -> 
     opened = open_journal(spark, str(tmp_path))
     assert opened.rows == 6
     assert sorted(row["op_id"] for row in opened.dataframe.select("op_id").collect()) == list(range(6))
+
+
+NO_SPARK: Any = SimpleNamespace(_jsparkSession=None)
+
+
+@pytest.fixture
+def small(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A journal of five files of ten rows, which a compaction merges."""
+    path = tmp_path / "small"
+    path.mkdir()
+    nothing = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "web-1-a", "outcome": "completed", "anchor_ms": 0}
+    for number in range(5):
+        own = range(number * 10, number * 10 + 10)
+        rows = [nothing | {"op_id": op_id, "keys": ["k"], "parked_at": op_id, "finished_at": op_id} for op_id in own]
+        write_file(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), path, "web-1-a", number)
+    return path
+
+
+def damage(file: pathlib.Path) -> None:
+    """Keep the footer, so that only the rows cannot be read."""
+    content = bytearray(file.read_bytes())
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[4:end] = b"\xff" * (end - 4)
+    file.write_bytes(content)
+
+
+def numbers(opened: OpenJournal) -> list[int]:
+    assert opened.files is not None
+    return sorted(row for file in opened.files for row in pq.ParquetFile(file).read(["op_id"])["op_id"].to_pylist())
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_a_file_that_was_removed_before_its_footer_was_read_is_not_corrupt(
+    small: pathlib.Path, monkeypatch: pytest.MonkeyPatch, skip_corrupt: bool
+) -> None:
+    """The files are listed again, and the file that replaces it is found.  A file that is removed again is named."""
+    doing: list[Callable[[], Any]] = [lambda: compact(small)]
+
+    def listed(path: pathlib.Path) -> list[pathlib.Path]:
+        files = data_files(path)
+        if doing:
+            doing.pop()()
+        return files
+
+    monkeypatch.setattr(journal_reader, "data_files", listed)
+    checked = check_files(str(small), skip_corrupt=skip_corrupt)
+    assert checked is not None
+    assert (checked.rows, len(checked.readable), checked.unreadable) == (50, 1, ())
+    (merged,) = data_files(small)
+    removed = [small / f"part-{name}.parquet" for name in "ab"]
+    for file in removed:
+        shutil.copy(merged, file)
+    doing += [removed[1].unlink, removed[0].unlink]
+    with pytest.raises(JournalError) as caught:
+        check_files(str(small), skip_corrupt=skip_corrupt)
+    assert str(caught.value) == f"{removed[1]} was removed while the journal was read; run the command again"
+
+
+def test_a_link_to_a_missing_file_is_not_a_removed_file(small: pathlib.Path) -> None:
+    """It stays in the list: an error with its name, or a note of it."""
+    (small / "part-x.parquet").symlink_to("nowhere")
+    with pytest.raises(JournalError, match=r"part-x\.parquet cannot be read: No such file or directory; --skip"):
+        check_files(str(small))
+    checked = check_files(str(small), skip_corrupt=True)
+    assert checked is not None
+    assert (checked.rows, len(checked.unreadable)) == (50, 1)
+
+
+def _as_the_driver(file: str) -> None:
+    pq.read_metadata(file)
+
+
+def _as_a_task(file: str) -> None:
+    try:
+        list(read_batches(file, ["op_id"], lambda _: [0]))
+    except OSError as error:
+        raise PythonException(f"Traceback:\n  {error.__cause__}\nOSError: {error}") from error
+
+
+def _as_a_task_of_spark(file: str) -> None:
+    try:
+        pathlib.Path(file).read_bytes()
+    except FileNotFoundError as error:
+        where = pathlib.Path(file).as_uri()
+        raise PySparkException(
+            f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {where}. File does not exist."
+        ) from error
+
+
+def _as_a_listing_of_spark(file: str) -> None:
+    if not pathlib.Path(file).exists():
+        raise AnalysisException(f"[PATH_NOT_FOUND] Path does not exist: file:{file}. SQLSTATE: 42K03")
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+@pytest.mark.parametrize("read", [_as_the_driver, _as_a_task, _as_a_task_of_spark, _as_a_listing_of_spark])
+def test_the_work_is_repeated_if_a_file_was_removed(
+    small: pathlib.Path, read: Callable[[str], None], skip_corrupt: bool
+) -> None:
+    """Whatever has noticed that: the merged file has all rows.  A file that is removed again is an error."""
+    calls: list[int] = []
+
+    def work(opened: OpenJournal) -> list[int]:
+        assert opened.files is not None
+        if not calls:
+            compact(small)
+        calls.append(len(opened.files))
+        for file in opened.files:
+            read(file)
+        return numbers(opened)
+
+    found, opened = read_journal(NO_SPARK, str(small), work, skip_corrupt=skip_corrupt)
+    assert found == list(range(50))
+    assert (calls, opened.rows, opened.skipped) == ([5, 1], 50, ())
+
+    def remove(opened: OpenJournal) -> None:
+        assert opened.files is not None
+        victim = pathlib.Path(opened.files[-1])
+        victim.unlink()
+        removed.append(victim)
+        read(str(victim))
+
+    removed: list[pathlib.Path] = []
+    for name in "ab":
+        shutil.copy(data_files(small)[0], small / f"part-x-{name}.parquet")
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), remove, skip_corrupt=skip_corrupt)
+    assert [file.name for file in removed] == ["part-x-b.parquet", "part-x-a.parquet"]
+    assert str(caught.value) == f"{removed[1]} was removed while the journal was read; run the command again"
+
+
+def test_a_file_that_was_removed_while_the_damage_was_sought_is_not_skipped(
+    small: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The damaged file is; the rows of the other one are in a merged file, and are read."""
+    damaged, removed = small / "part-web-1-a-000002.parquet", small / "part-web-1-a-000004.parquet"
+    damage(damaged)
+    check_rows = journal_reader._check_rows
+
+    def merge_and_check(file: str) -> Any:
+        if file == str(removed):
+            removed.rename(small / "part-web-1-a-merged.parquet")
+        return check_rows(file)
+
+    monkeypatch.setattr(journal_reader, "_check_rows", merge_and_check)
+
+    def work(opened: OpenJournal) -> list[int]:
+        assert opened.files is not None
+        for file in opened.files:
+            _as_a_task(file)
+        return numbers(opened)
+
+    found, opened = read_journal(NO_SPARK, str(small), work, skip_corrupt=True)
+    assert found == [*range(20), *range(30, 50)]
+    assert (opened.rows, len(opened.skipped)) == (40, 1)
+    assert opened.skipped[0].startswith(f"{damaged} is corrupt: ")
+
+
+def test_a_journal_of_damaged_files_only_is_an_error(small: pathlib.Path) -> None:
+    """Nothing is left to read if all of them are skipped."""
+    files = data_files(small)
+    for file in files:
+        damage(file)
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), lambda _: _as_a_task(str(files[0])), skip_corrupt=True)
+    assert str(caught.value) == f"{files[0]} is corrupt: its rows cannot be read, and no other rows are left"
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_a_file_that_the_workers_do_not_find_is_not_corrupt(small: pathlib.Path, skip_corrupt: bool) -> None:
+    """It exists on this machine: the error says what the journal needs, and no file is skipped."""
+    file = min(data_files(small))
+
+    def work(_: OpenJournal) -> None:
+        raise PySparkException(
+            f"[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file {file.as_uri()}. File does not"
+        )
+
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), work, skip_corrupt=skip_corrupt)
+    assert str(caught.value) == (
+        f"{file} does not exist on a worker of Spark: move the journal to a disk that all workers share"
+    )
+
+
+def test_a_removed_file_that_spark_listed_later_than_this_process(small: pathlib.Path) -> None:
+    """It is not among the files of the journal, and Spark's error names it."""
+    files = []
+
+    def work(opened: OpenJournal) -> int:
+        files.append(opened.files)
+        if len(files) == 1:
+            _as_a_task_of_spark(str(small / "part-later.parquet"))
+        return len(files)
+
+    assert read_journal(NO_SPARK, str(small), work)[0] == 2
+    assert [len(some or ()) for some in files] == [5, 5]
+
+
+def test_another_error_is_raised_although_a_file_was_removed(small: pathlib.Path) -> None:
+    """A compaction does not explain it."""
+
+    def work(opened: OpenJournal) -> None:
+        compact(small)
+        raise error
+
+    for error in (PySparkException("out of memory"), RuntimeError("no")):
+        with pytest.raises(type(error), match=str(error)):
+            read_journal(NO_SPARK, str(small), work)
+
+
+def test_a_file_that_only_spark_listed_and_that_was_removed(
+    small: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's error shows that; the work is repeated once."""
+    opened = OpenJournal(NO_SPARK, ("hdfs://h/j",), None, None, ())
+    monkeypatch.setattr(journal_reader, "open_journal", lambda *_, **__: opened)
+    calls = []
+
+    def work(opened: OpenJournal) -> int:
+        calls.append(1)
+        if len(calls) == succeeds:
+            return 7
+        raise PySparkException(
+            "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file hdfs://h/j/a%20b.parquet. File does"
+        )
+
+    succeeds = 2
+    assert read_journal(NO_SPARK, "hdfs://h/j", work, skip_corrupt=True) == (7, opened)
+    succeeds = 0
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, "hdfs://h/j", work, skip_corrupt=True)
+    assert len(calls) == 4
+    assert str(caught.value) == "hdfs://h/j/a b.parquet was removed while the journal was read; run the command again"
+
+
+def test_spark_misses_no_file_that_was_removed_while_it_listed_them(spark: Any, small: pathlib.Path) -> None:
+    """It would leave the file out without an error; so it would with a setting of the session."""
+    opened = open_journal(spark, str(small))
+    compact(small)
+    with pytest.raises(JournalError, match="was removed while the journal was read"):
+        _ = opened.dataframe
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        opened = open_journal(spark, str(small))
+        _ = opened.dataframe
+        (file,) = data_files(small)
+        file.unlink()
+        with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+            opened.dataframe.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def _without_cpu(table: pa.Table) -> list[dict[str, Any]]:
+    return list(table.drop_columns("cpu_us").to_pylist())
+
+
+MADE: dict[str, Callable[[Any, str], list[dict[str, Any]]]] = {
+    "report": lambda spark, path: compute(spark, path, skip_corrupt=True).tables["outcomes"].to_pylist(),
+    "replay": lambda spark, path: _without_cpu(what_if(spark, path, [1], [20], skip_corrupt=True).table),
+    "estimate": lambda spark, path: estimate_journal(spark, path, [Scenario()], skip_corrupt=True).table.to_pylist(),
+}
+
+
+@pytest.mark.parametrize("command", [*MADE, "compare"])
+def test_every_command_reads_a_journal_that_is_merged_in_the_meantime(
+    spark: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Its result has all rows, and no file is skipped."""
+    path = tmp_path / "journal"
+    generate(path, Recipe(900, seed=3, rate=50.0, keys=20, rows_per_file=300))
+
+    def opened(*arguments: Any, **more: Any) -> OpenJournal:
+        journal = open_journal(*arguments, **more)
+        done.append(compact(path, 10_000).rows)
+        return journal
+
+    one = compute(spark, str(path), top=3)
+    other = replace(one, tables=one.tables | {"hot_keys": one.tables["hot_keys"].slice(1)})
+
+    def result() -> list[dict[str, Any]]:
+        if command == "compare":
+            return list(compare(spark, one, other, skip_corrupt=True).changes.to_pylist())
+        return MADE[command](spark, str(path))
+
+    expected = result()
+    done: list[int] = []
+    monkeypatch.setattr(journal_reader, "open_journal", opened)
+    assert result() == expected
+    assert done[0] == 900

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 
 from purgatory.journal import JournalError, compact
 from purgatory.journal.files import ARROW_SCHEMA, data_files
+from purgatory.pipeline import journal_reader, lake
 from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.lake import load_journal
 from purgatory.pipeline.output.directory import BadOutput
 from purgatory.pipeline.recipe import Recipe
@@ -94,6 +96,45 @@ def test_a_load_replaces_the_dates_that_it_has_and_no_others(
     load_journal(spark, str(journal), lake)
     assert rows_of(pa.concat_tables(dates_of(lake).values())) == rows_of(recorded(journal))
     assert set(names) <= set(dates_of(lake))
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+@pytest.mark.parametrize("when", ["listed", "counted"])
+def test_a_load_of_a_journal_that_is_merged_in_the_meantime_has_all_rows(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, when: str,
+    skip_corrupt: bool,
+) -> None:  # fmt: skip
+    """After Spark has listed the files, or after it has counted the rows.  If that happens again, the load fails, and
+    the table stays as it was."""
+    out, expected = tmp_path / "lake", rows_of(recorded(journal))
+    open_journal, add_mark = journal_reader.open_journal, lake._add_mark
+    doing: list[Any] = []
+
+    def opened(*arguments: Any, **more: Any) -> OpenJournal:
+        found = open_journal(*arguments, **more)
+        assert found.dataframe.columns
+        if when == "listed" and doing:
+            doing.pop()()
+        return found
+
+    def mark(*arguments: Any) -> None:
+        add_mark(*arguments)
+        if when == "counted" and doing:
+            doing.pop()()
+
+    monkeypatch.setattr(journal_reader, "open_journal", opened)
+    monkeypatch.setattr(lake, "_add_mark", mark)
+    doing.append(lambda: compact(journal, 10_000))
+    loaded = load_journal(spark, str(journal), out, skip_corrupt=skip_corrupt)
+    assert (doing, loaded.rows, loaded.skipped) == ([], 1_500, ())
+    assert rows_of(pa.concat_tables(dates_of(out).values())) == expected
+    (merged,) = data_files(journal)
+    for name in "ab":
+        (journal / f"part-{name}.parquet").write_bytes(merged.read_bytes())
+    doing += [(journal / "part-b.parquet").unlink, (journal / "part-a.parquet").unlink]
+    with pytest.raises(JournalError, match=r"part-b\.parquet was removed while the journal was read; run the command"):
+        load_journal(spark, str(journal), out, skip_corrupt=skip_corrupt)
+    assert rows_of(pa.concat_tables(dates_of(out).values())) == expected
 
 
 def test_a_report_of_the_table_is_that_of_the_journal(
