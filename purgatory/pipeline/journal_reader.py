@@ -13,11 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,7 +67,11 @@ _TYPES: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
 }
 SPARK_SCHEMA: Final = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
-_FILE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)")
+_FAILED_READS: Final = (
+    re.compile(r"FAILED_READ_FILE (?P<file>[^\s{]+): "),  # read_batches; the traceback also contains its source
+    re.compile(r"Encountered error while reading file (?P<file>\S+?|.+?\.parquet)\.\s"),
+    re.compile(r"(?P<file>(?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)"),
+)
 _THREADS: Final = 8
 
 
@@ -155,10 +160,9 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
 
 def _twice(work: Callable[[], T]) -> T:
     """Return the result of ``work``, which is repeated once if a file has been removed."""
-    try:
+    with suppress(FileRemoved):
         return work()
-    except FileRemoved:
-        return work()
+    return work()
 
 
 def _check_files(path: str, directory: Path, skip_corrupt: bool) -> CheckedFiles:
@@ -245,8 +249,10 @@ def corrupt_file(error: BaseException) -> str | None:
     text = str(error)
     if "FAILED_READ_FILE" not in text and "Parquet" not in text and "parquet" not in text:
         return None
-    match = _FILE.search(text)
-    return None if match is None else unquote(match[1] if is_uri(match[1]) else urlparse(match[1]).path)
+    match = next(filter(None, (pattern.search(text) for pattern in _FAILED_READS)), None)
+    if match is None:
+        return None
+    return unquote(match["file"] if is_uri(match["file"]) else urlsplit(match["file"]).path)
 
 
 def readable_files(files: Iterable[str]) -> CheckedFiles:

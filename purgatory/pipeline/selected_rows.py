@@ -10,6 +10,7 @@ Spark evaluates the conditions in its Parquet reader, and pyarrow skips row grou
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -99,7 +100,7 @@ def read_batches(
             yield from file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         # The driver looks for this text; see corrupt_file.
-        raise OSError(f"FAILED_READ_FILE {name}: {str(error).splitlines()[0]}") from error
+        raise OSError(f"FAILED_READ_FILE {quote(name)}: {str(error).splitlines()[0]}") from error
 
 
 def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read
 from purgatory.journal.schema import VERSION_KEY
 from purgatory.pipeline import journal_reader
 from purgatory.pipeline.compare import compare
-from purgatory.pipeline.journal_reader import OpenJournal, check_files, open_journal, read_journal
+from purgatory.pipeline.journal_reader import OpenJournal, check_files, corrupt_file, open_journal, read_journal
 from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.replay.bounds import Scenario
 from purgatory.pipeline.replay.estimates import estimate_journal
@@ -253,7 +254,8 @@ def _as_a_task(file: str) -> None:
     try:
         list(read_batches(file, ["op_id"], lambda _: [0]))
     except OSError as error:
-        raise PythonException(f"Traceback:\n  {error.__cause__}\nOSError: {error}") from error
+        both = [line for one in (error.__cause__, error) for line in traceback.format_exception(one, chain=False)]
+        raise PythonException("".join(both)) from error
 
 
 def _as_a_task_of_spark(file: str) -> None:
@@ -468,3 +470,52 @@ def test_every_command_reads_a_journal_that_is_merged_in_the_meantime(
     monkeypatch.setattr(journal_reader, "open_journal", opened)
     assert result() == expected
     assert done[0] == 900
+
+
+ODD = """it's a "b" [x]; 100% %20 #1? {y}. é: c"""
+READING = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file "
+ENCODED = """it's%20a%20%22b%22%20%5Bx%5D;%20100%25%20%2520%20%231%3F%20%7By%7D.%20é:%20c"""  # as Spark prints it
+
+
+@pytest.mark.parametrize(
+    ("said", "file"),
+    [
+        (f"{READING}file:///j/{ENCODED}/a%20b.parquet.  SQLSTATE", f"/j/{ODD}/a b.parquet"),
+        (f"{READING}hdfs://h:1/j/{ENCODED}/a.parquet. Data type", f"hdfs://h:1/j/{ODD}/a.parquet"),
+        (f'{READING}file:/j/it\'s a "b"/a.parquet. Could not read footer.', '/j/it\'s a "b"/a.parquet'),
+        (f"{READING}s3a://b/table/part-0.  SQLSTATE", "s3a://b/table/part-0"),
+        ("java.lang.RuntimeException: hdfs://h/j/a%20b.parquet is not a Parquet file", "hdfs://h/j/a b.parquet"),
+        ("a Parquet writer failed", None),
+        ("no space in /j/a.txt", None),
+    ],
+)
+def test_the_file_in_an_error_of_spark(said: str, file: str | None) -> None:
+    """With all characters of its path; without a file, the error has another cause."""
+    text = f"An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: {said} KD001\n\tat a.b(c)"
+    assert corrupt_file(PySparkException(text)) == file
+
+
+def test_the_file_in_an_error_of_a_task(small: pathlib.Path) -> None:
+    """Its traceback also has the line that raises the error."""
+    for name in (ODD, "with\nline", "plain"):
+        file = small / name / "a b.parquet"
+        file.parent.mkdir()
+        shutil.copy(min(data_files(small)), file)
+        damage(file)
+        with pytest.raises(PythonException) as caught:
+            _as_a_task(str(file))
+        assert corrupt_file(caught.value) == str(file)
+
+
+def test_a_damaged_file_is_named_whatever_its_path_is(spark: Any, small: pathlib.Path) -> None:
+    """Whether a task or Spark itself reads it."""
+    journal = small.rename(small.with_name(ODD.replace(":", "")))  # Hadoop refuses a colon in a pattern
+    damaged = (journal / "part-web-1-a-000002.parquet").rename(journal / "part 2's.parquet")
+    damage(damaged)
+    said = f"{damaged} is corrupt: its rows cannot be read; --skip-corrupt skips it"
+    with pytest.raises(JournalError) as caught:
+        compute(spark, str(journal))
+    assert str(caught.value) == said
+    with pytest.raises(JournalError) as caught:
+        read_journal(spark, str(journal), lambda opened: opened.dataframe.toArrow())
+    assert str(caught.value) == said
