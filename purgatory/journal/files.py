@@ -35,6 +35,7 @@ __all__ = [
     "create_folder",
     "data_files",
     "date_folder",
+    "listed_alike",
     "merge_notes",
     "new_source",
     "prepare",
@@ -199,6 +200,23 @@ def read_merge_note(path: Path) -> MergeNote:
     if not sound:
         raise JournalError(f"{path} is corrupt: {_NOTE}")
     return note
+
+
+def listed_alike(path: Path) -> bool:
+    """Return whether Spark's own listing of the directory has the files of :func:`data_files` and no others.
+
+    Spark ignores notes about merges.  Of the names that begin with an underscore, it reads those that contain "=", such
+    as a folder that was renamed to ``_date=2026-11-21``, and those that begin like Parquet's summary files.  It hides
+    names that end with ``._COPYING_``.
+    """
+    return not any(
+        folder.endswith("._COPYING_") or any(_is_note(name) or _is_read_by_spark(name) for name in files)
+        for folder, files in _folders(path, path)
+    )
+
+
+def _is_read_by_spark(hidden: str) -> bool:
+    return hidden.startswith("_") and ("=" in hidden or hidden.startswith(("_metadata", "_common_metadata")))
 
 
 def _is_note(name: str) -> bool:

@@ -10,6 +10,7 @@ merged file: the files are listed again, and the work is repeated once.
 """
 
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -39,9 +40,9 @@ from pyspark.sql.types import (
 )
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import check_footer, data_files, merge_notes, read_footer
+from purgatory.journal.files import check_footer, data_files, listed_alike, read_footer
 from purgatory.journal.schema import COLUMNS
-from purgatory.pipeline.locations import TABLE, is_uri, local_path, location_to_read
+from purgatory.pipeline.locations import TABLE, is_uri, listed_file_to_read, local_path, location_to_read
 from purgatory.pipeline.spark.session import is_connect
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "open_journal",
     "read_journal",
     "readable_files",
+    "visible_files",
 ]
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ _FAILED_READS: Final = (
     re.compile(r"Encountered error while reading file (?P<file>\S+?|.+?\.parquet)\.\s"),
     re.compile(r"(?P<file>(?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)"),
 )
+_SCHEME: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:(?://[^/]*)?")
 _THREADS: Final = 8
 
 
@@ -105,13 +108,24 @@ class OpenJournal:
         """
         if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
-        reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
-        reader = reader.option("ignoreMissingFiles", "false")  # the session may have another setting
-        rows = reader.option("pathGlobFilter", "*.parquet").parquet(*map(location_to_read, self.paths))
-        for file in self.files or ():  # Spark omits a file without an error if it is removed during the listing
+        rows = self._read(map(location_to_read, self.paths))
+        if self.files is None:
+            listed = rows.inputFiles()
+            visible = visible_files(self.paths[0], listed)
+            if listed and not visible:
+                raise JournalError(f"the journal {self.paths[0]} is empty: {_reason_for_no_rows(0, 0)}")
+            return rows if len(visible) == len(listed) else self._read(map(listed_file_to_read, visible))
+        if self.paths != self.files and not listed_alike(Path(self.paths[0])):  # a merge has begun since the check
+            rows = self._read(map(location_to_read, self.files))
+        for file in self.files:  # Spark omits a file without an error if it is removed during the listing
             if not os.path.exists(file):
                 raise FileRemoved(file)
         return rows
+
+    def _read(self, paths: Iterable[str]) -> DataFrame:
+        reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
+        reader = reader.option("ignoreMissingFiles", "false")  # the session may have another setting
+        return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +194,7 @@ def _check_files(path: str, directory: Path, skip_corrupt: bool) -> CheckedFiles
     rows = sum(result for result in results if isinstance(result, int))
     if not rows:
         raise JournalError(f"the journal {path} is empty: {_reason_for_no_rows(len(files), len(unreadable))}")
-    # Spark does not detect which files a merged file replaces.
-    as_it_is = directory.is_dir() and not merge_notes(directory)
+    as_it_is = directory.is_dir() and listed_alike(directory)
     return CheckedFiles(str(directory) if as_it_is else None, readable, rows, unreadable)
 
 
@@ -263,6 +276,25 @@ def readable_files(files: Iterable[str]) -> CheckedFiles:
     readable = tuple(name for name, result in zip(names, results, strict=True) if isinstance(result, int))
     rows = sum(result for result in results if isinstance(result, int))
     return CheckedFiles(None, readable, rows, tuple(result for result in results if isinstance(result, str)))
+
+
+def visible_files(location: str, files: Iterable[str]) -> list[str]:
+    """Return the files that Spark has found at a location, without those that begin with a dot or an underscore, or are
+    in such a folder.
+
+    Only names below the location count.  If the location is relative, the common folder of all files is taken for it.
+    """
+    found = {file: _parts(file) for file in files}
+    path = _SCHEME.sub("", location)
+    if path and not path.startswith("/"):
+        path = posixpath.commonpath([posixpath.dirname(_SCHEME.sub("", file)) for file in found] or "/")
+    depth = len(_parts(path))
+    return [file for file, parts in found.items() if not any(part.startswith((".", "_")) for part in parts[depth:])]
+
+
+def _parts(location: str) -> list[str]:
+    """Return the names in the path of a location."""
+    return [part for part in _SCHEME.sub("", location).split("/") if part]
 
 
 class _Foreign(str):

@@ -15,6 +15,7 @@ __all__ = [
     "file_at",
     "is_local_mode",
     "is_uri",
+    "listed_file_to_read",
     "local_path",
     "location_for_spark",
     "location_to_read",
@@ -73,6 +74,11 @@ def location_to_read(location: Location) -> str:
     """
     text = location_for_spark(location)
     return text if local_path(location) is None else _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def listed_file_to_read(uri: str) -> str:
+    """Return a file for Spark's readers, which expect a pattern.  ``uri``: the file as Spark lists it, encoded."""
+    return _SPECIAL.sub(r"\\\g<0>", unquote(uri))
 
 
 def is_local_mode(master: str | None) -> bool:

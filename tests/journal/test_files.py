@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra 'journal' is not installed")
 
-from purgatory.journal.files import new_source, prepare, start_of
+from purgatory.journal.files import data_files, listed_alike, new_source, prepare, start_of
 
 ALIVE, DEAD, FOREIGN = 4_000_001, 4_000_002, 4_000_003
 
@@ -78,3 +78,31 @@ def test_the_name_of_a_run_has_its_start_time() -> None:
     assert start_of("my-host-7-18bcfe56800") == 0x18BCFE56800
     for source in ("", "a", "host-7-a", "synthetic-3-0", "18bcfe56800", "h-18bcfe56800", "h-7-18bcfe56800-x"):
         assert start_of(source) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("part.parquet", True),
+        ("date=2026-11-22/part.parquet", True),
+        ("_answers.json", True),
+        ("_date/part=1.parquet", True),
+        ("._x=1.parquet", True),
+        ("_date=2026-11-21/part.parquet", False),
+        ("date=2026-11-21/_old=1/part.parquet", False),
+        ("_part=1.parquet", False),
+        ("_metadata_of_it/part.parquet", False),
+        ("_common_metadata/part.parquet", False),
+        ("_merge-x.json", False),
+        ("date=2026-11-21/_merge-x.json", False),
+        ("copy._COPYING_/part.parquet", False),
+    ],
+)
+def test_spark_hides_other_names(tmp_path: pathlib.Path, name: str, alike: bool) -> None:
+    """It is given the files by name if its own listing of the directory would have others."""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text('{"unfinished": ".x", "merged": "y.parquet", "replaced": []}')
+    assert listed_alike(tmp_path) is alike
+    assert [file.name for file in data_files(tmp_path)] == (
+        ["part.parquet"] if name.startswith(("part", "date=2026-11-22", "copy")) else []
+    )

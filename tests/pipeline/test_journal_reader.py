@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import traceback
 from collections.abc import Callable
@@ -22,7 +23,14 @@ from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read
 from purgatory.journal.schema import VERSION_KEY
 from purgatory.pipeline import journal_reader
 from purgatory.pipeline.compare import compare
-from purgatory.pipeline.journal_reader import OpenJournal, check_files, corrupt_file, open_journal, read_journal
+from purgatory.pipeline.journal_reader import (
+    OpenJournal,
+    check_files,
+    corrupt_file,
+    open_journal,
+    read_journal,
+    visible_files,
+)
 from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.replay.bounds import Scenario
 from purgatory.pipeline.replay.estimates import estimate_journal
@@ -519,3 +527,66 @@ def test_a_damaged_file_is_named_whatever_its_path_is(spark: Any, small: pathlib
     with pytest.raises(JournalError) as caught:
         read_journal(spark, str(journal), lambda opened: opened.dataframe.toArrow())
     assert str(caught.value) == said
+
+
+HIDDEN = ("_date=2026-11-21", "date=2026-11-22/_old=1", "_metadata_of_it", ".date=2026-11-23", "_old")
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_spark_reads_no_hidden_names(
+    spark: Any, small: pathlib.Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    """Spark itself would read those with an equals sign.  Also where only Spark can list the files, and if the journal
+    is in such a folder itself."""
+    journal = small.with_name("_a=1") / ODD.replace(":", "")
+    journal.parent.mkdir()
+    small.rename(journal)
+    first, *_ = data_files(journal)
+    for folder in HIDDEN:
+        (journal / folder).mkdir(parents=True)
+        shutil.copy(first, journal / folder / first.name)
+    shutil.copy(first, journal / "_part=1.parquet")
+    (journal / "copy._COPYING_").mkdir()
+    if by_spark:
+        monkeypatch.setattr(journal_reader, "local_path", lambda _: None)
+        monkeypatch.setattr(journal_reader, "location_to_read", escaped)
+    else:
+        shutil.move(first, journal / "copy._COPYING_" / first.name)
+    opened = open_journal(spark, str(journal))
+    assert opened.rows == (None if by_spark else 50)
+    assert sorted(row.op_id for row in opened.dataframe.select("op_id").collect()) == list(range(50))
+    for file in data_files(journal):
+        file.unlink()
+    with pytest.raises(JournalError, match="is empty: it contains no Parquet file"):
+        open_journal(spark, str(journal))
+
+
+def escaped(path: str) -> str:
+    """Return a pattern for the path, as :func:`location_to_read` does."""
+    return re.sub(r"[\[\]{}*?]", r"\\\g<0>", path)
+
+
+@pytest.mark.parametrize(
+    ("location", "hidden", "visible"),
+    [
+        ("hdfs:///j", "hdfs://h:1/j/_a=1/x.parquet", "hdfs://h:1/j/a=1/x.parquet"),
+        ("hdfs://h/_b=1/*/", "hdfs://h/_b=1/c/_x=1.parquet", "hdfs://h/_b=1/_d=1/x.parquet"),
+        ("s3a://_b", "s3a://_b/_a=1/x.parquet", "s3a://_b/x.parquet"),
+        ("/j/_a=1", "file:///j/_a=1/_a=1/x.parquet", "file:///j/_a=1/x.parquet"),
+        ("_a=1", "file:///j/_a=1/_a=1/x.parquet", "file:///j/_a=1/x.parquet"),
+    ],
+)
+def test_what_is_hidden_in_a_store(location: str, hidden: str, visible: str) -> None:
+    """Only the names below the location count; a relative location ends where the paths of the files part."""
+    assert visible_files(location, [visible, hidden]) == [visible]
+    assert visible_files(location, []) == []
+
+
+def test_a_merge_that_begins_after_the_check(spark: Any, small: pathlib.Path) -> None:
+    """Spark would read the rows twice: those of the merged file, and those of the files that it replaces."""
+    opened = open_journal(spark, str(small))
+    files = data_files(small)
+    shutil.copy(files[0], small / "part-merged.parquet")
+    note = {"unfinished": ".x", "merged": "part-merged.parquet", "replaced": [files[0].name]}
+    (small / "_merge-x.json").write_text(json.dumps(note))
+    assert opened.dataframe.count() == 50

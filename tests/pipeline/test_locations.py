@@ -9,6 +9,7 @@ from purgatory.pipeline.locations import (
     file_at,
     is_local_mode,
     is_uri,
+    listed_file_to_read,
     local_path,
     location_for_spark,
     location_to_read,
@@ -65,3 +66,8 @@ def test_masters_of_this_machine() -> None:
     """A local cluster has processes of its own."""
     assert all(is_local_mode(master) for master in (None, "local", "local[2]", "local[*]"))
     assert not any(is_local_mode(master) for master in ("local-cluster[2,1,1024]", "yarn", "spark://h:1", ""))
+
+
+def test_a_listed_file_is_decoded_and_is_no_pattern() -> None:
+    """Spark encodes the files that it lists."""
+    assert listed_file_to_read("s3a://b/a%20b/%5Bx%5D/c*.parquet") == r"s3a://b/a b/\[x\]/c\*.parquet"
