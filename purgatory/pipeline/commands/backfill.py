@@ -89,8 +89,13 @@ def _run(options: argparse.Namespace, _console: object) -> int:
 
 def _check_empty(out: "Directory") -> None:
     """Raise ValueError if the directory holds batches."""
-    if any(name.startswith("batch=") for name in out.names()):
-        raise ValueError(f"out must be an empty directory, got {out}, which holds the batches of another run")
+    batches = [name for name in out.names() if name.startswith("batch=")]
+    if not batches:
+        return
+    reason = f"out must be an empty directory, got {out}, which holds the batches of another run"
+    if not any("_SUCCESS" in out.names(batch) for batch in batches):
+        reason += f"; none of them is complete: remove {out}/{batches[0]} if that run was killed"
+    raise ValueError(reason)
 
 
 def _check_on_server(spark: "SparkSession", source: str, out: str) -> None:

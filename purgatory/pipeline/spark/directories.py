@@ -29,6 +29,10 @@ class StoreError(PurgatoryError):
 class Directory(Protocol):
     """A directory that may not exist yet.  Names are relative to it."""
 
+    @property
+    def renames_folders(self) -> bool:
+        """Whether a folder can be renamed in one step."""
+
     def names(self, folder: str = "") -> list[str]:
         """Return the names in a folder, or an empty list if the folder does not exist."""
 
@@ -44,12 +48,17 @@ class Directory(Protocol):
     def replace(self, name: str, target: str) -> None:
         """Rename a file, replacing a file that has the new name, and create the folder if it does not exist."""
 
+    def rename_folder(self, name: str, target: str) -> bool:
+        """Rename a folder in one step, and return True.  Return False if a folder has the new name and is not empty."""
+
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all its files, if it exists."""
 
 
 class LocalDirectory:
     """A directory on this machine."""
+
+    renames_folders = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,6 +86,15 @@ class LocalDirectory:
     def replace(self, name: str, target: str) -> None:
         (self.path / target).parent.mkdir(parents=True, exist_ok=True)
         (self.path / name).replace(self.path / target)
+
+    def rename_folder(self, name: str, target: str) -> bool:
+        try:
+            (self.path / name).rename(self.path / target)
+        except OSError:
+            if not self.names(target):
+                raise
+            return False
+        return True
 
     def remove(self, name: str) -> None:
         path = self.path / name
@@ -147,6 +165,21 @@ class HadoopDirectory:
             self._files.mkdirs(renamed.getParent())
             self._move(source, renamed)
 
+    @property
+    def renames_folders(self) -> bool:
+        return not self._is_complete_when_visible()
+
+    def rename_folder(self, name: str, target: str) -> bool:
+        source, renamed = self._path(name), self._path(target)
+        with self._errors("written"):
+            try:
+                self._rename(source, renamed)
+            except Py4JJavaError:
+                if not self._exists(renamed):
+                    raise
+                return False
+        return True
+
     def remove(self, name: str) -> None:
         with self._errors("written"):
             self._files.delete(self._path(name), True)
@@ -175,10 +208,14 @@ class HadoopDirectory:
         if self._is_complete_when_visible():  # such a store renames by copying, and replaces nothing when it renames
             fs.FileUtil.copy(self._files, source, self._files, target, True, True, settings)
             return
-        overwrite = fs.Options.Rename.OVERWRITE
-        options = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
-        options[0] = overwrite
-        fs.FileContext.getFileContext(self._files.getUri(), settings).rename(source, target, options)
+        self._rename(source, target, fs.Options.Rename.OVERWRITE)
+
+    def _rename(self, source: Any, target: Any, *wanted: Any) -> None:
+        fs, java = self._jvm.org.apache.hadoop.fs, self._jvm.java
+        options = java.lang.reflect.Array.newInstance(fs.Options.Rename.NONE.getClass(), len(wanted))
+        for number, option in enumerate(wanted):
+            options[number] = option
+        fs.FileContext.getFileContext(self._files.getUri(), self._files.getConf()).rename(source, target, options)
 
     def _is_complete_when_visible(self) -> bool:
         return self.uri.partition(":")[0].lower() in _COMPLETE_WHEN_VISIBLE

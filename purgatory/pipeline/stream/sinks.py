@@ -51,7 +51,9 @@ def _batch_counts(counted: Mapping[str, Any]) -> BatchCounts:
 class DirectorySink:
     """``DIR/batch=N/record=outcome/*.parquet`` and ``.../record=dead/*.parquet``.
 
-    A batch that is repeated after a crash replaces its files, so every reader finds each record once.
+    A new batch appears in one step, except in an object store, where its files appear one after another and
+    ``_SUCCESS`` is the last.  A batch that is repeated after a crash replaces its files, so every reader finds each
+    record once.
 
     **Two jobs may write the same batch** if a job is started again while the earlier one still runs: Spark stops one of
     them only when the batch ends.  Each job therefore writes to a folder of its own, ``DIR/.unfinished/N-*``, and then
@@ -75,7 +77,7 @@ class DirectorySink:
             counts = self._write(records, unfinished)
             files = _new_names(directory, unfinished)  # before the check: see _clean_up
             self._check(spark, batch_id)
-            _move_files(directory, files, unfinished, complete)
+            _publish(directory, files, unfinished, complete)
         finally:
             with suppress(OSError, StoreError):
                 directory.remove(unfinished)
@@ -122,6 +124,17 @@ def _new_names(directory: Directory, batch: str) -> dict[str, str]:
         names = sorted(name for name in directory.names(f"{batch}/{folder}") if not name.startswith("."))
         found |= {f"{folder}/{name}": f"{folder}/part-{number:05}.parquet" for number, name in enumerate(names)}
     return found
+
+
+def _publish(directory: Directory, files: Mapping[str, str], unfinished: str, complete: str) -> None:
+    """Move the files of a batch to their place: in one step if the batch is new and if the store has such a step."""
+    if directory.renames_folders and not directory.names(complete):
+        ready = f"{unfinished}/ready"
+        _move_files(directory, files, unfinished, ready)
+        if not directory.names(ready) or directory.rename_folder(ready, complete):
+            return
+        files, unfinished = {final: final for final in files.values()}, ready  # another job was faster
+    _move_files(directory, files, unfinished, complete)
 
 
 def _move_files(directory: Directory, files: Mapping[str, str], unfinished: str, complete: str) -> None:

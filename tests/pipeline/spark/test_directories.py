@@ -49,6 +49,17 @@ def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: p
             directory.replace("new", "deep/folder/old")
             assert directory.read_text("deep/folder/old") == text
             assert directory.read_text("new") is None
+        assert directory.renames_folders
+        for number in range(2):
+            directory.write_text("new", str(number))
+            directory.replace("new", f"some {number}/new")
+            assert directory.rename_folder(f"some {number}", "whole") is (number == 0)
+        assert directory.read_text("whole/new") == "0"
+        assert directory.read_text("some 1/new") == "1"
+        with pytest.raises((OSError, StoreError)):
+            directory.rename_folder("none", "nowhere")
+        for name in ("whole", "some 1"):
+            directory.remove(name)
         for name in ("deep/folder/old", "deep", "deep", "none/at/all"):
             directory.remove(name)
             assert directory.read_text(name) is None
