@@ -19,6 +19,8 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
+7. If the value that a read finds is below a wait's threshold, the check skips the wait.  If the wait has looked up the
+   key before this read, it is tried nevertheless, after the checks; see :mod:`.state`.
 
 Without ``refresh``, a stale key is checked at once.
 """
@@ -37,6 +39,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
+from purgatory.aio.turn_budget import TurnBudget
 from purgatory.core.stats.histogram import Histogram
 from purgatory.core.timer.units import to_seconds
 from purgatory.texts import safe_repr
@@ -183,6 +186,8 @@ class Refresher:
             batch: list[Entry] = []
             unreadable: _Unreadable | None = None
             try:
+                if self.state.due:
+                    await self._try_due()
                 self._mark_lagging()
                 unreadable = self._next_unreadable()
                 batch = [unreadable.entry] if unreadable else await self._next_keys()
@@ -478,9 +483,21 @@ class Refresher:
                 self._announced.pop(key, None)
             else:
                 self._compare(key, found)
-            value = None if found is None else found.get(key)
-            self._purgatory.check_soon(key, value if is_value(value) else None)
+            value: Any = None if found is None else found.get(key)
+            value = value if is_value(value) else None
+            self.state.checked(key, value, number)
+            self._purgatory.check_soon(key, value)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
         self.reads += 1
         self.refreshed += len(batch)
+
+    async def _try_due(self) -> None:
+        """Try the waits that the checks of the last read may have skipped, after these checks and in slices."""
+        timer = self._purgatory.timer
+        slices = TurnBudget(timer.clock, timer.turn_budget_ms)
+        await slices.next_turn()  # the checks run first
+        while self.state.due:
+            self.state.try_due(slices.portion())
+            if slices.over():
+                await slices.next_turn()

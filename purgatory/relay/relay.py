@@ -99,12 +99,12 @@ class Relay(Generic[K, V]):
 
     ``refresh``: ``async (keys) -> {key: value}``; reads and returns the shared state of these keys; conditions find it
     in :attr:`state`.  If the state of a key is a number, the key is checked with that number as the value, and
-    operations with a higher threshold are skipped; for other states, for None, and for absent keys, the check has no
-    value.  ``refresh`` is called only with watched keys, at most ``max_keys`` of them, and one call at a time; a call
-    that takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find the key, or finds a
-    smaller value than a notice has announced, the key is read again until the value is found, with pauses that grow
-    from 50 ms to at most 5 s.  Without ``refresh``, a notice only checks the keys, so the conditions must read the
-    shared state themselves.
+    operations with a higher threshold are skipped, unless they have looked up the key before it was read; for other
+    states, for None, and for absent keys, the check has no value.  ``refresh`` is called only with watched keys, at
+    most ``max_keys`` of them, and one call at a time; a call that takes longer than ``resync_every`` is cancelled and
+    repeated.  If a read does not find the key, or finds a smaller value than a notice has announced, the key is read
+    again until the value is found, with pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a notice
+    only checks the keys, so the conditions must read the shared state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to the
     stale keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within
@@ -369,7 +369,7 @@ class Relay(Generic[K, V]):
         is parked.
         """
         state = self._refresher.state
-        wait = state.begin(operation, keys if isinstance(keys, Mapping) else frozenset(keys))
+        wait = state.begin(operation, dict(keys) if isinstance(keys, Mapping) else frozenset(keys))
         self._know_first(operation, wait)
         self._refresher.mark_parked(keys)
         return wait

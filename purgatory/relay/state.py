@@ -23,6 +23,21 @@ its keys.  Steps 1 and 3 apply to errors as well, because the condition may have
 do not apply to a condition that returned None, or to the predicate of ``wait_until``.  Such a condition has taken
 nothing, and the next check calls it even if no key has been read, because its result may no longer depend on the state.
 
+A read checks its keys with their values, and such a check skips a wait whose threshold is higher.  A threshold states
+that the wait cannot complete because of a lower value of this key.  It does not state that the last result is still
+correct: that result was found without this value.  With the condition ``a >= 1 or b >= 90`` and one key in each read:
+
+1.  The read of ``a`` finds 5 and tries the wait.  The condition also looks up ``b``, which is unknown, so its result is
+    ignored.  The wait is recorded under ``b``: ``early``.
+2.  The read of ``b`` finds 80, which is below the threshold, so its check skips the wait.  The wait becomes *due*.
+3.  After the checks of this read, the due waits are tried, and no others.  The condition holds, because ``a`` is 5.
+
+Only a wait with thresholds is recorded, under one key at a time: the first unknown key that is looked up while the wait
+is not recorded.  Whenever the last result depended on unknown keys, the wait is therefore recorded under a key that is
+unknown at that time, or it is due.  The read of that key tries the wait again, and the new try records the next unknown
+key, if any.  A wait is thus tried at most once more for each of its keys, and recording it costs O(1).  This also
+applies to the application's own operation classes.
+
 A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
 watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,
 whenever a value is stored, the two oldest values are also examined, in O(1) time each, so that no unused value is kept
@@ -37,6 +52,8 @@ from typing import Any, Final, TypeVar
 from purgatory import DelayedOperation, Purgatory
 from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.timer.coroutines import is_coroutine
+from purgatory.core.watch.cursor import NO_ID, WatchCursor
+from purgatory.core.watch.watch import Watch
 
 __all__ = ["NEVER", "RelayState", "RelayWait"]
 
@@ -53,11 +70,12 @@ class RelayWait:
 
     ``since``: the number of the first read that begins after the wait has begun.  ``unknown``: the first key that its
     condition has looked up although the key has not been read since the wait began.  ``awaited``: the key that must be
-    read before the condition is called again.  ``give_back`` is called with a value that its condition returned but
-    that is ignored; it is None for conditions that take no value.
+    read before the condition is called again.  ``early``: the unknown key whose next read tries the wait even if the
+    value is below the wait's threshold.  ``give_back`` is called with a value that its condition returned but that is
+    ignored; it is None for conditions that take no value.
     """
 
-    __slots__ = ("awaited", "give_back", "keys", "operation", "since", "unknown")
+    __slots__ = ("awaited", "early", "give_back", "keys", "operation", "since", "unknown")
 
     def __init__(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable], since: int) -> None:
         self.operation: DelayedOperation[Any] | None = operation
@@ -65,6 +83,7 @@ class RelayWait:
         self.since: int = since
         self.unknown: Any = _ABSENT
         self.awaited: Any = _ABSENT
+        self.early: Any = _ABSENT
         self.give_back: Callable[[Any], object] | None = None
 
 
@@ -75,13 +94,15 @@ class RelayState(Mapping[K, V]):
     through the relay, a value that was read before the wait began is not visible; see :meth:`Relay.wait_value`.
     """
 
-    __slots__ = ("_current", "_purgatory", "_reads", "_values", "_waits")
+    __slots__ = ("_current", "_due", "_early", "_purgatory", "_reads", "_values", "_waits")
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         self._purgatory = purgatory
         self._reads = 0  # the number of reads that have begun
         self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()  # key -> number of its read, value
         self._waits: dict[int, RelayWait] = {}  # by the id() of their operations
+        self._early: dict[Hashable, dict[RelayWait, None]] = {}  # the waits that are recorded under each key
+        self._due: OrderedDict[RelayWait, None] = OrderedDict()  # the waits to be tried after the checks of a read
         self._current: RelayWait | None = None  # the wait whose condition runs or whose operation is submitted
 
     # The mapping
@@ -119,10 +140,24 @@ class RelayState(Mapping[K, V]):
                 return value  # even in on_complete(), after the operation has left the key
             if wait.unknown is _ABSENT:
                 wait.unknown = key
+            self._record(wait, key)
             return _ABSENT
         if wait is not None and number < wait.since:
             return _ABSENT
         return value if value is not _ABSENT and self._purgatory.is_watched(key) else _ABSENT
+
+    def _record(self, wait: RelayWait, key: Hashable) -> None:
+        """Make the next read of the unknown key try the wait, unless the wait is already recorded under another key."""
+        if wait.early is _ABSENT and wait.operation is not None and isinstance(wait.keys, Mapping):
+            wait.early = key
+            self._early.setdefault(key, {})[wait] = None
+
+    def _remove_record(self, wait: RelayWait) -> None:
+        key, wait.early = wait.early, _ABSENT
+        waits = self._early[key]
+        del waits[wait]
+        if not waits:
+            del self._early[key]
 
     def _wait(self) -> RelayWait | None:
         """Return the wait that is looking up a key, or None if the running code does not belong to a wait."""
@@ -151,6 +186,9 @@ class RelayState(Mapping[K, V]):
             del self._waits[id(operation)]
         if self._current is wait:
             self._current = None
+        if wait.early is not _ABSENT:
+            self._remove_record(wait)
+        self._due.pop(wait, None)
         for key in wait.keys:
             if key in self._values and not self._purgatory.is_watched(key):
                 del self._values[key]
@@ -169,6 +207,7 @@ class RelayState(Mapping[K, V]):
 
         def known() -> T:
             if wait.awaited is not _ABSENT and not self._is_known(wait.awaited, wait):
+                self._record(wait, wait.awaited)  # the key whose read led to this call need not be the awaited one
                 return nothing  # type: ignore[no-any-return]
             wait.unknown = wait.awaited = _ABSENT
             try:
@@ -210,6 +249,33 @@ class RelayState(Mapping[K, V]):
             self._values.pop(key, None)
         self.examine(2)
 
+    def checked(self, key: Hashable, value: float | None, number: int) -> None:
+        """Note that the key, which the read has stored, is checked with this value.  If the check has a value, the
+        waits that are recorded under the key become due.  Cost: O(waits that are recorded under the key).
+        """
+        for wait in list(self._early.get(key, ())):
+            if number >= wait.since:
+                self._remove_record(wait)
+                if value is not None:
+                    self._due[wait] = None
+
+    @property
+    def due(self) -> int:
+        """The number of waits that are to be tried after the checks of the read."""
+        return len(self._due)
+
+    @property
+    def early(self) -> int:
+        """The number of waits that are recorded under a key."""
+        return sum(len(waits) for waits in self._early.values())
+
+    def try_due(self, number: int) -> None:
+        """Try the next ``number`` due waits, or all that are left.  Call this method outside a check."""
+        for _ in range(min(number, len(self._due))):
+            wait, _ = self._due.popitem(last=False)
+            cursor = WatchCursor(Watch(None, wait.operation), NO_ID)  # over this operation only
+            self._purgatory._core.check_some(cursor, 1)
+
     def examine(self, number: int) -> None:
         """Examine the ``number`` oldest values, and remove each one whose key is no longer watched."""
         values = self._values
@@ -233,3 +299,7 @@ class RelayState(Mapping[K, V]):
         """Assert the invariants.  Call this method only while no condition is running."""
         assert all(wait.operation is not None and id(wait.operation) == number for number, wait in self._waits.items())
         assert all(0 < number <= self._reads for number, _ in self._values.values())
+        for key, waits in self._early.items():
+            assert waits, f"no wait is recorded under {key!r}"
+            assert all(wait.operation is not None and wait.early == key for wait in waits)
+        assert all(wait.operation is not None and wait.early is _ABSENT for wait in self._due)

@@ -649,6 +649,477 @@ async def test_a_condition_that_took_nothing_is_called_at_every_check(clock: Vir
         assert await error is True
 
 
+# Keys with thresholds that are read one after the other
+
+
+ONE_OR_NINETY = {1: 1, 2: 90}  # the condition of the tests below: the first key has reached 1, or the second one 90
+
+
+def one_or_ninety(state: Any) -> bool:
+    """Look up both keys, and return whether one of them has reached its threshold."""
+    first, second = state.get(1, 0), state.get(2, 0)
+    return bool(first >= 1 or second >= 90)
+
+
+def version(state: Any) -> str | None:
+    """Return a version if one of the keys has reached its threshold."""
+    return "v1" if one_or_ninety(state) else None
+
+
+class OneOrNinety(DelayedOperation[bool]):
+    """An operation of the application's own that needs to know the second key."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(30.0)
+        self.state = state
+
+    def try_complete(self) -> bool:
+        return 2 in self.state and one_or_ninety(self.state)
+
+    def on_complete(self) -> bool:
+        return not self.expired
+
+
+async def wait_for_either(kind: str, relay: Relay[Any, Any]) -> object:
+    """Wait for one of the two keys in one of the ways that the relay offers."""
+    state, keys, timeout = relay.state, ONE_OR_NINETY, 30.0
+    if kind == "value":
+        return await relay.wait_value(lambda: one_or_ninety(state) or None, keys=keys, timeout=timeout)
+    if kind == "value_or_none":
+        return await relay.wait_value(lambda: (2 in state and one_or_ninety(state)) or None, keys=keys, timeout=timeout)
+    if kind == "until":
+        return await relay.wait_until(lambda: one_or_ninety(state), keys=keys, timeout=timeout)
+    if kind == "until_all_known":
+        return await relay.wait_until(lambda: len(state) == 2 and one_or_ninety(state), keys=keys, timeout=timeout)
+    if kind == "error":
+        return await relay.wait_until(lambda: max(state[1], state[2] - 89) >= 1, keys=keys, timeout=timeout)
+    return await relay.park(OneOrNinety(state), keys)
+
+
+KINDS = ["value", "value_or_none", "until", "until_all_known", "error", "operation"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_read_below_the_threshold_tries_a_wait_that_did_not_know_the_key(
+    clock: VirtualClock, kind: str
+) -> None:
+    """The first key has reached its threshold, but the result is ignored until the second one has been read, too."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 5, 2: 80}
+        waiting = asyncio.create_task(wait_for_either(kind, store.relay))
+        await clock.settle()
+        assert store.reads == [[1], [2]]
+        assert waiting.done()
+        assert await waiting is True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_order_of_the_reads_does_not_matter(clock: VirtualClock, kind: str) -> None:
+    """Whichever key is read first, with whatever pauses and failures, the wait is answered when both are known."""
+    for table, failing in (({1: 0, 2: 95}, 1), ({1: 0, 2: 95}, 2), ({1: 5, 2: 80}, 1), ({1: 5, 2: 80}, 2)):
+        async with Store(clock, max_keys=1) as store:
+            load, until = store.load, clock.time() + 5.0
+
+            async def fail_first(
+                keys: list[Any], key: int = failing, load: Any = load, until: float = until
+            ) -> dict[Any, Any]:
+                if key in keys and clock.time() < until:
+                    raise ConnectionError("one key cannot be read")
+                return await load(keys)  # type: ignore[no-any-return]
+
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            store.table = dict(table)
+            store.relay._refresher._refresh = fail_first
+            waiting = asyncio.create_task(wait_for_either(kind, store.relay))
+            await clock.advance(15.0)
+            assert waiting.done(), (table, failing)
+            assert await waiting is True
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_wait_is_tried_by_the_read_of_each_key_that_it_looks_up_later(clock: VirtualClock, own: bool) -> None:
+    """A condition that looks up its next key only when it knows the one before is answered after the last read."""
+
+    class AllKnown(DelayedOperation[bool]):
+        def try_complete(self) -> bool:
+            return all(key in state for key in range(5)) and state[0] >= 1
+
+        def on_complete(self) -> bool:
+            return not self.expired
+
+    async with Store(clock, max_keys=1) as store:
+        state, goals = store.relay.state, {0: 1, 1: 90, 2: 90, 3: 90, 4: 90}
+        store.table = {0: 5, 1: 80, 2: 80, 3: 80, 4: 80}
+        operation = AllKnown(30.0)
+        waiting = asyncio.create_task(
+            store.relay.park(operation, goals)
+            if own
+            else store.relay.wait_until(operation.try_complete, keys=goals, timeout=30.0)
+        )
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+
+
+@pytest.mark.parametrize("method", ["until", "value", "changed"])
+async def test_a_handler_is_answered_when_its_last_key_has_been_read(clock: VirtualClock, method: str) -> None:
+    """The waits of a request are tried by the read of a key that they did not know, whatever its value."""
+    results: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        wait = Wait(store.relay, scope, receive)
+        results.append(await getattr(wait, method)(lambda: version(state), keys=ONE_OR_NINETY, timeout=30.0))
+
+    async with Store(clock, max_keys=1) as store:
+        state = store.relay.state
+        store.table = {1: 5, 2: 80}
+        call = Call.get(app)
+        await clock.settle()
+        assert results == [True if method == "until" else "v1"]
+        await call.task
+
+
+async def test_each_of_several_waits_is_tried_by_the_read_that_began_after_it(clock: VirtualClock) -> None:
+    """A wait that begins during the read of a key is tried by the next read of that key."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 5, 2: 80}
+        store.read_takes = 1.0
+        tasks = [asyncio.create_task(wait_for_either(kind, store.relay)) for kind in KINDS]
+        await clock.advance(1.5)
+        assert store.reads == [[1], [2]]
+        late = [asyncio.create_task(wait_for_either(kind, store.relay)) for kind in KINDS]
+        await clock.advance(0.5)
+        assert [task.done() for task in tasks] == [True] * 6
+        assert [task.done() for task in late] == [False] * 6
+        await clock.advance(3.0)
+        assert [task.done() for task in late] == [True] * 6
+        assert await asyncio.gather(*tasks, *late) == [True] * 12
+
+
+async def test_a_read_that_began_before_the_wait_does_not_try_it(clock: VirtualClock) -> None:
+    """The key is still unknown to the wait, which is tried by its own read."""
+    async with Store(clock) as store:
+        store.table["a"] = 3
+        store.read_takes = 1.0
+        first = store.at_least("a", 5)
+        await clock.advance(0.5)
+        calls = 0
+
+        def condition() -> bool:
+            nonlocal calls
+            calls += 1
+            return "a" in store.relay.state
+
+        second = asyncio.create_task(store.relay.wait_until(condition, keys={"a": 5}, timeout=30.0))
+        await clock.advance(0.75)
+        assert (calls, store.relay._refresher.state.early) == (1, 1)
+        await clock.advance(0.75)
+        assert calls == 2
+        assert await second is True
+        first.cancel()
+
+
+async def test_a_read_below_the_threshold_does_not_try_waits_that_know_the_key(clock: VirtualClock) -> None:
+    """Of the waits on a key, one for each threshold, the read for a new wait tries only the new one."""
+    async with Store(clock) as store:
+        store.table["a"] = 0
+        state, tried = store.relay.state, []
+
+        def wait(goal: int) -> "asyncio.Task[bool]":
+            def reached() -> bool:
+                tried.append(goal)
+                return bool(state.get("a", 0) >= goal)
+
+            return asyncio.create_task(store.relay.wait_until(reached, keys={"a": goal}, timeout=30.0))
+
+        tasks = [wait(goal) for goal in range(10, 20)]
+        await clock.settle()
+        tried.clear()
+        tasks.append(wait(20))
+        await clock.settle()
+        assert tried == [20, 20]
+        tried.clear()
+        store.table["a"] = 10
+        store.relay.check("a")
+        await clock.settle()
+        assert store.reads == [["a"]] * 3
+        assert tried == [*range(10, 21), 10]
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_condition_that_also_depends_on_a_local_flag_is_tried_after_the_read(clock: VirtualClock) -> None:
+    """An ignored result is not lost, even if the value of the only key is below the threshold."""
+    async with Store(clock) as store:
+        store.table["a"] = 3
+        store.read_takes = 1.0
+        state, flag = store.relay.state, False
+        waiting = asyncio.create_task(
+            store.relay.wait_until(lambda: state["a"] >= 5 or flag, keys={"a": 5}, timeout=30.0)
+        )
+        await clock.advance(0.5)
+        flag = True
+        assert store.room.check("a") == 0
+        await clock.advance(0.5)
+        assert waiting.done()
+        assert await waiting is True
+
+
+async def test_a_value_is_given_back_at_most_once_for_each_key_with_a_threshold(clock: VirtualClock) -> None:
+    """A condition that takes a job first is called when the key that it looked up has been read, below its threshold
+    or not.
+    """
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 0, 2: 0, 3: 0}
+        queue = Queue(store, lambda _: store.room.check_all())
+        state = store.relay.state
+
+        def take() -> Any:
+            queue.calls += 1
+            job = queue.jobs.pop() if queue.calls < 20 else None
+            return None if [key for key in (1, 2, 3) if state.get(key) is None and queue.calls > 19] else job
+
+        waiting = asyncio.create_task(
+            store.relay.wait_value(take, keys={1: 7, 2: 7, 3: 7}, timeout=30.0, on_abandoned=queue.put_back)
+        )
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting == "job"
+        assert queue.calls <= 4
+        assert len(queue.returned) == queue.calls - 1
+
+
+async def test_a_key_that_is_read_before_the_awaited_one_does_not_hide_it(clock: VirtualClock) -> None:
+    """The condition looks up the second key, and later the third one, after it has taken a job.  The read of the second
+    key does not call it, and the read of the third one does.
+    """
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 0, 2: 0, 3: 0}
+        store.read_takes = 1.0
+        queue = Queue(store, lambda _: None)
+        queue.jobs.clear()
+        state = store.relay.state
+
+        def take() -> str | None:
+            queue.calls += 1
+            if not queue.jobs:
+                state.get(2)
+                return None
+            job = queue.jobs.pop()
+            state.get(3)
+            return job
+
+        waiting = asyncio.create_task(
+            store.relay.wait_value(take, keys={1: 7, 2: 7, 3: 7}, timeout=30.0, on_abandoned=queue.put_back)
+        )
+        await clock.advance(0.5)
+        queue.jobs.append("job")
+        store.room.check(1)
+        assert (queue.calls, queue.returned) == (2, ["job"])
+        await clock.advance(2.0)
+        assert store.reads == [[1], [2], [3]]
+        assert queue.calls == 2
+        await clock.advance(0.5)
+        assert waiting.done()
+        assert await waiting == "job"
+        assert (queue.calls, queue.returned) == (3, ["job"])
+
+
+@pytest.mark.parametrize("found", ["a row", None, {}])
+async def test_a_read_that_is_no_number_tries_each_wait_once(clock: VirtualClock, found: Any) -> None:
+    """A check without a value tries every wait, whatever its threshold, so no wait is tried once more."""
+    async with Store(clock) as store:
+        store.table["a"] = found
+        calls = 0
+
+        def get() -> None:
+            nonlocal calls
+            calls += 1
+            store.relay.state.get("a")
+
+        waiting = asyncio.create_task(store.relay.wait_value(get, keys={"a": 5}, timeout=30.0))
+        await clock.settle()
+        assert (calls, store.relay._refresher.state.early) == (2, 0)
+        waiting.cancel()
+
+
+async def test_waits_whose_threshold_is_reached_are_tried_before_the_others(clock: VirtualClock) -> None:
+    """Of two waits for one job, the one that the check tries receives it, although the other one is tried, too."""
+    async with Store(clock) as store:
+        state, jobs = store.relay.state, ["job"]
+
+        def take() -> str | None:
+            return jobs.pop() if state.get("a", 0) >= 5 and jobs else None
+
+        store.table["a"] = 0
+        tasks = [asyncio.create_task(store.relay.wait_value(take, keys={"a": 5}, timeout=30.0))]
+        await clock.settle()
+        store.table["a"] = 5
+        tasks.append(asyncio.create_task(store.relay.wait_value(take, keys={"a": 9}, timeout=30.0)))
+        await clock.settle()
+        assert [task.done() for task in tasks] == [True, False]
+        assert await tasks[0] == "job"
+        tasks[1].cancel()
+
+
+async def test_many_waits_are_tried_in_slices(clock: VirtualClock) -> None:
+    """The read of a key that no wait knew lets the loop run between the tries."""
+    async with Store(clock) as store:
+        store.table["a"] = 0
+        state, turns, tried = store.relay.state, 0, []
+
+        def reached() -> bool:
+            known = state.get("a") is not None
+            if known:
+                tried.append(turns)
+            return known
+
+        tasks = [asyncio.create_task(store.relay.wait_until(reached, keys={"a": 1}, timeout=30.0)) for _ in range(3000)]
+        while turns < 1000 and not tasks[-1].done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(tried) == 3000
+        assert await asyncio.gather(*tasks) == [True] * 3000
+        assert max(tried.count(turn) for turn in set(tried)) <= 1024
+
+
+async def test_a_wait_that_ends_before_it_is_tried_again_is_forgotten(clock: VirtualClock) -> None:
+    """While a large batch is stored, a wait whose key has just been stored is cancelled.  It is forgotten at once, and
+    its condition is not called.
+    """
+    due: list[int] = []
+
+    class Found(dict[int, int]):
+        """What a read has found; notes how many waits are due when the relay takes a value."""
+
+        def get(self, key: int, default: Any = None) -> Any:
+            due.append(relay._refresher.state.due)
+            return super().get(key, default)
+
+    async def load(keys: list[int]) -> dict[int, int]:
+        return Found(dict.fromkeys(keys, 0))
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(clock=clock), refresh=load) as relay:
+        state, calls = relay.state, 0
+
+        def condition() -> bool:
+            nonlocal calls
+            calls += 1
+            return state.get(0) == 7
+
+        def cancel() -> bool:
+            if state.get(1) is not None:
+                waiting.cancel()
+            return False
+
+        other = asyncio.create_task(relay.wait_until(cancel, key=1, timeout=30.0))
+        waiting = asyncio.create_task(relay.wait_until(condition, keys=dict.fromkeys(range(1000), 7), timeout=30.0))
+        await clock.settle()
+        assert waiting.cancelled()
+        assert calls == 1
+        assert max(due) == 1
+        assert due[-1] == relay._refresher.state.early == 0
+        other.cancel()
+
+
+@pytest.mark.parametrize("ending", ["answered", "expired", "cancelled", "withdrawn", "failed", "closed"])
+async def test_nothing_is_remembered_of_waits_that_have_ended(clock: VirtualClock, ending: str) -> None:
+    """However the waits end, before their last key has been read or at that time, the relay keeps nothing of them."""
+    async with Store(clock, max_keys=1) as store:
+        refresher = store.relay._refresher
+        store.table = {1: 5, 2: 80}
+        store.read_takes = 20.0 if ending == "expired" else 10.0
+        tasks = [asyncio.create_task(wait_for_either(kind, store.relay)) for kind in KINDS]
+        await clock.advance(store.read_takes + 1.0)
+        assert refresher.state.early == 6
+        refresher.state._check()
+        if ending == "cancelled":
+            for task in tasks:
+                task.cancel()
+        elif ending == "withdrawn":
+            store.room.cancel_for_key(1)
+        elif ending == "failed":
+            store.room.fail_for_key(1, ValueError("failed"))
+        elif ending == "closed":
+            await store.room.aclose()
+        else:
+            await clock.advance(9.0)
+        await clock.settle()
+        assert all(task.done() for task in tasks)
+        assert (refresher.state.early, refresher.state.due) == (0, 0)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()
+
+
+async def test_a_mapping_of_thresholds_that_changes_during_the_wait_changes_nothing(clock: VirtualClock) -> None:
+    """A key with which the wait began is unknown, not absent, until it has been read."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 5, 2: 95}
+        goals, state = dict(ONE_OR_NINETY), store.relay.state
+        waiting = asyncio.create_task(store.relay.wait_until(lambda: 2 not in state, keys=goals, timeout=30.0))
+        await asyncio.sleep(0)
+        goals.clear()
+        await clock.settle()
+        assert store.reads == [[1], [2]]
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_a_wait_of_zero_with_thresholds_is_not_remembered(clock: VirtualClock) -> None:
+    """It is tried once, and no read tries it again."""
+    async with Store(clock) as store:
+        assert await store.relay.wait_until(lambda: bool(store.relay.state), keys={"a": 1}, timeout=0) is False
+        assert store.relay._refresher.state.early == 0
+
+
+async def test_no_wait_with_thresholds_is_lost_whatever_happens(clock: VirtualClock) -> None:
+    """With random waits on several keys, values, checks and slow reads, each wait whose condition holds is answered."""
+    draw = random.Random(11)
+    room = Purgatory[Any]("test", clock=clock)
+    values = dict.fromkeys(range(5), 0)
+
+    async def load(keys: list[int]) -> dict[int, int]:
+        found = {key: values[key] for key in keys}
+        await clock.sleep(draw.choice([0.0, 0.01, 0.3]))
+        if draw.random() < 0.1:
+            raise ConnectionError("the store is away")
+        return found
+
+    relay = Relay(room, MemoryTransport(clock=clock), refresh=load, max_keys=2, resync_every=36_000.0)
+    async with room, relay:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        state = relay.state
+
+        def wait(goals: dict[int, int]) -> "asyncio.Task[Any]":
+            def reached() -> bool:
+                return max(state[key] - goal for key, goal in goals.items()) >= 0
+
+            if draw.random() < 0.5:
+                return asyncio.create_task(relay.wait_until(reached, keys=goals, timeout=None))
+            return asyncio.create_task(relay.wait_value(lambda: reached() or None, keys=goals, timeout=None))
+
+        for _ in range(100):
+            waits = []
+            for _ in range(draw.choice([1, 1, 2, 5])):
+                keys = draw.sample(range(5), draw.choice([2, 3]))
+                goals = {key: values[key] + draw.choice([0, 1, 50]) for key in keys}
+                waits.append((wait(goals), goals))
+                if draw.random() < 0.3:
+                    key = draw.randrange(5)
+                    values[key] += 1
+                    relay.check(key, values[key])
+                await clock.advance(draw.choice([0.0, 0.01, 0.4]))
+            await clock.advance(30.0)
+            for task, goals in waits:
+                assert task.done() == any(values[key] >= goal for key, goal in goals.items()), (goals, values)
+                task.cancel()
+            await clock.settle()
+            relay._refresher.state._check()
+        assert (relay._refresher.state.early, relay._refresher.state.due) == (0, 0)
+
+
 # Reads that find less than was announced
 
 
