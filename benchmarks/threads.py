@@ -54,7 +54,7 @@ def rows(scale: Scale) -> Iterator[Row]:
         without = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/nothing", "PYTHONDONTWRITEBYTECODE": "1"}
         ended.enter_context(_Loops(environment, 1))  # writes the bytecode files
         threads = ended.enter_context(_Loops(environment, 2))
-        processes = [ended.enter_context(_Loops(environment, 1)) for _ in range(2)]
+        processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
         compiling = None if _has_gil() else ended.enter_context(_Loops(without, 2))
         for _ in range(turns):
             one.append(_measure([threads], 1, steps))
@@ -98,10 +98,10 @@ def _measure(processes: "list[_Loops]", loops: int, steps: int) -> tuple[float, 
 
 
 class _Loops:
-    """A process with event loops in threads, which wait until they are told to run."""
+    """A process with event loops in threads, each on a core of its own, which wait until they are told to run."""
 
-    def __init__(self, environment: dict[str, str], loops: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.threads", str(loops)]
+    def __init__(self, environment: dict[str, str], loops: int, first_core: int = 0) -> None:
+        command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(first_core)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
@@ -124,13 +124,16 @@ class _Loops:
         self._process.communicate()
 
 
-def _serve(loops: int) -> None:
+def _serve(loops: int, first_core: int) -> None:
     """For each line with a number of loops and a number of steps on standard input: run the steps in each of so many
     loops, and print the CPU time of all of them."""
     orders: list[queue.SimpleQueue[int]] = [queue.SimpleQueue() for _ in range(loops)]
     used: queue.SimpleQueue[float] = queue.SimpleQueue()
 
-    async def run(given: "queue.SimpleQueue[int]") -> None:
+    async def run(number: int, given: "queue.SimpleQueue[int]") -> None:
+        with contextlib.suppress(AttributeError):  # Linux only; a tenth of a second is too short to spread the threads
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[(first_core + number) % len(cores)]})
         fifo = Fifo(OUTSTANDING, 1)
         while True:
             steps = given.get()
@@ -138,8 +141,8 @@ def _serve(loops: int) -> None:
             fifo.steps(steps)
             used.put(time.thread_time() - began)
 
-    for given in orders:
-        threading.Thread(target=asyncio.run, args=[run(given)], daemon=True).start()
+    for number, given in enumerate(orders):
+        threading.Thread(target=asyncio.run, args=[run(number, given)], daemon=True).start()
     for line in sys.stdin:
         active, steps = map(int, line.split())
         for given in orders[:active]:
@@ -149,4 +152,4 @@ def _serve(loops: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), int(sys.argv[2]))
