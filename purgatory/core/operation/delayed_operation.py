@@ -27,8 +27,9 @@ class _Signature:
         if operation is not None:
             raise AttributeError("__signature__")  # the operation may have a method __call__
         constructor: object = cls.__init__
-        if constructor is not DelayedOperation.__init__:
-            return None  # inspect reads the constructor
+        inherited = constructor is DelayedOperation.__init__ and cls.__new__ is DelayedOperation.__new__
+        if not inherited or type(cls).__call__ is not type.__call__:
+            return None  # inspect reads the constructor, or what a metaclass has in its place
         signature = inspect.signature(DelayedOperation.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 

@@ -5,7 +5,8 @@ These tests run on the compiled and on the interpreted core: both give the same 
 
 import dataclasses
 import inspect
-from typing import Any
+import sys
+from typing import Any, Self
 
 import pytest
 
@@ -140,7 +141,19 @@ def test_signatures() -> None:
         def __init__(self, order: int) -> None:
             super().__init__(order)
 
+    class Made(DelayedOperation[None]):
+        def __new__(cls, *orders: int) -> Self:
+            return super().__new__(cls)
+
+    class Calling(type):
+        def __call__(cls, called: int) -> Any: ...
+
+    class Called(DelayedOperation[None], metaclass=Calling): ...
+
     assert list(inspect.signature(DelayedOperation).parameters) == ["timeout"]
+    assert list(inspect.signature(Called).parameters) == ["called"]
+    if not COMPILED or sys.version_info < (3, 13):  # later versions refuse the inherited __init__
+        assert list(inspect.signature(Made).parameters) == ["orders"]
     assert list(inspect.signature(Inheriting).parameters) == ["timeout"]
     assert list(inspect.signature(Constructed).parameters) == ["order"]
     assert list(inspect.signature(Inheriting(None)).parameters) == ["called"]
