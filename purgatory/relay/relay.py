@@ -99,12 +99,13 @@ class Relay(Generic[K, V]):
 
     ``refresh``: ``async (keys) -> {key: value}``; reads and returns the shared state of these keys; conditions find it
     in :attr:`state`.  If the state of a key is a number, the key is checked with that number as the value, and
-    operations with a higher threshold are skipped, unless they have looked up the key before it was read; for other
-    states, for None, and for absent keys, the check has no value.  ``refresh`` is called only with watched keys, at
-    most ``max_keys`` of them, and one call at a time; a call that takes longer than ``resync_every`` is cancelled and
-    repeated.  If a read does not find the key, or finds a smaller value than a notice has announced, the key is read
-    again until the value is found, with pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a notice
-    only checks the keys, so the conditions must read the shared state themselves.
+    operations with a higher threshold are skipped.  But if a wait found the key unknown, the wait is tried at least
+    once after the next read of the key that begins after the wait has begun, even if the value is below the threshold.
+    For other states, for None, and for absent keys, the check has no value.  ``refresh`` is called only with watched
+    keys, at most ``max_keys`` of them, and one call at a time; a call that takes longer than ``resync_every`` is
+    cancelled and repeated.  If a read does not find the key, or finds a smaller value than a notice has announced, the
+    key is read again until the value is found, with pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a
+    notice only checks the keys, so the conditions must read the shared state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to the
     stale keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within
@@ -504,11 +505,13 @@ class Relay(Generic[K, V]):
 
         ``on_abandoned`` is called with a value that the task does not receive, as by :meth:`Purgatory.wait_value`, and
         also with a value that was computed before the state was known: ``get`` looked up a key of this wait in
-        :attr:`state`, and the key had not been read since the wait began.  After such a value, or after an error
-        instead of one, ``get`` is not called again until that key has been read, so ``on_abandoned`` may check the key.
+        :attr:`state`, and the key had not been read since the wait began.  After such a value, ``get`` is not called
+        again until that key has been read, so ``on_abandoned`` may check the key.  After None or an error, every check
+        calls ``get``.
 
         If ``get`` removes its value from a container, look up the state before you take anything, and take nothing if
-        the key is absent.  If ``get`` takes a value first and then raises because the key is absent, the value is lost.
+        the key is absent.  If ``get`` takes a value first and then raises because the key is absent, the value is lost,
+        and every further check before the read loses another one.
         """
         wait = value_wait(self._purgatory.timer, get, timeout, deadline, kind, on_abandoned)
         try:

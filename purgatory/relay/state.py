@@ -19,9 +19,9 @@ check must not make the condition take the value again, because the value would 
 4.  A read stores the value of ``awaited``, and then checks the key.  The check calls the condition.
 
 While the relay is open, a key that is known to a wait remains known, so the wait ignores at most one value for each of
-its keys.  Steps 1 and 3 apply to errors as well, because the condition may have taken a value before it raised.  They
-do not apply to a condition that returned None, or to the predicate of ``wait_until``.  Such a condition has taken
-nothing, and the next check calls it even if no key has been read, because its result may no longer depend on the state.
+its keys.  Steps 1 and 3 apply only to a value that is given back.  After an error, after None, and for the predicate of
+``wait_until``, nothing is given back, so there is no loop: the next check calls the condition even if no key has been
+read, because its result may no longer depend on the state.
 
 A read checks its keys with their values, and such a check skips a wait whose threshold is higher.  A threshold states
 that the wait cannot complete because of a lower value of this key.  It does not state that the last result is still
@@ -216,8 +216,6 @@ class RelayState(Mapping[K, V]):
             except Exception:
                 if wait.unknown is _ABSENT:
                     raise
-                if wait.give_back is not None:
-                    wait.awaited = wait.unknown
                 return nothing  # type: ignore[no-any-return]
             if wait.unknown is _ABSENT or is_coroutine(result):
                 return result

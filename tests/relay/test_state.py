@@ -607,21 +607,50 @@ async def test_a_condition_is_not_repeated_when_the_relay_has_closed(clock: Virt
         assert queue.jobs == ["job"]
 
 
-async def test_an_error_before_the_read_takes_no_second_value(clock: VirtualClock) -> None:
-    """If ``get`` takes a value and then raises KeyError, because its key is not known, it is not called again before
-    the read."""
+async def test_an_error_before_the_read_gives_nothing_back(clock: VirtualClock) -> None:
+    """If ``get`` takes a value and then raises KeyError, because its key is not known, the value is lost, and the next
+    check calls ``get`` again, before the read or after it.
+    """
     async with Store(clock) as store:
         store.table["a"] = "open"
         store.read_takes = 1.0
-        jobs = ["third", "second", "first"]
+        jobs, returned = ["third", "second", "first"], list[Any]()
         waiting = asyncio.create_task(
-            store.relay.wait_value(lambda: (jobs.pop(), store.relay.state["a"]), key="a", timeout=30.0)
+            store.relay.wait_value(
+                lambda: (jobs.pop(), store.relay.state["a"]), key="a", timeout=30.0, on_abandoned=returned.append
+            )
         )
         await clock.advance(0.5)
         store.room.check("a")
-        assert jobs == ["third", "second"]
+        assert jobs == ["third"]
         await clock.advance(0.5)
-        assert await waiting == ("second", "open")
+        assert await waiting == ("third", "open")
+        assert returned == []
+
+
+@pytest.mark.parametrize("outage", ["failing", "closed"])
+async def test_a_condition_that_raised_is_called_at_every_check(clock: VirtualClock, outage: str) -> None:
+    """If ``get`` raises before the read and no read succeeds, a local check answers the wait with a local value."""
+
+    async def load(keys: list[str]) -> dict[str, str]:
+        if outage == "failing":
+            raise ConnectionError("the store is away")
+        return await store.load(keys)  # type: ignore[return-value]
+
+    async with Store(clock) as store:
+        store.read_takes = 1.0
+        store.relay._refresher._refresh = load
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        local: list[str] = []
+        waiting = asyncio.create_task(
+            store.relay.wait_value(lambda: local.pop() if local else store.relay.state["a"], key="a", timeout=30.0)
+        )
+        await clock.advance(0.1)
+        if outage == "closed":
+            await store.relay.aclose()
+        local.append("local")
+        assert store.room.check("a") == 1
+        assert await waiting == "local"
 
 
 async def test_a_condition_that_took_nothing_is_called_at_every_check(clock: VirtualClock) -> None:
