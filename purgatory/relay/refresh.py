@@ -186,7 +186,7 @@ class Refresher:
             batch: list[Entry] = []
             unreadable: _Unreadable | None = None
             try:
-                if self.state.due:
+                if self.state.has_due:
                     await self._try_due()
                 self._mark_lagging()
                 unreadable = self._next_unreadable()
@@ -497,7 +497,7 @@ class Refresher:
         timer = self._purgatory.timer
         slices = TurnBudget(timer.clock, timer.turn_budget_ms)
         await slices.next_turn()  # the checks run first
-        while self.state.due:
+        while self.state.has_due:
             self.state.try_due(slices.portion())
             if slices.over():
                 await slices.next_turn()

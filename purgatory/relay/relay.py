@@ -370,7 +370,7 @@ class Relay(Generic[K, V]):
         is parked.
         """
         state = self._refresher.state
-        wait = state.begin(operation, dict(keys) if isinstance(keys, Mapping) else frozenset(keys))
+        wait = state.begin(operation, keys)
         self._know_first(operation, wait)
         self._refresher.mark_parked(keys)
         return wait
@@ -534,7 +534,7 @@ class Relay(Generic[K, V]):
         ``refuse``: see :meth:`PurgatoryCore.try_without_parking`.
         """
         keys = _validated(keys)
-        wait = RelayWait(None, keys if isinstance(keys, Mapping) else frozenset(keys), NEVER)
+        wait = RelayWait(None, keys, NEVER)
         self._know_first(operation, wait)
         try:
             with self._refresher.state.of(wait):

@@ -30,13 +30,23 @@ correct: that result was found without this value.  With the condition ``a >= 1 
 1.  The read of ``a`` finds 5 and tries the wait.  The condition also looks up ``b``, which is unknown, so its result is
     ignored.  The wait is recorded under ``b``: ``early``.
 2.  The read of ``b`` finds 80, which is below the threshold, so its check skips the wait.  The wait becomes *due*.
-3.  After the checks of this read, the due waits are tried, and no others.  The condition holds, because ``a`` is 5.
+3.  After the checks of this read, the due waits are tried in the order of arrival, and no others.  The condition holds,
+    because ``a`` is 5.
 
 Only a wait with thresholds is recorded, under one key at a time: the first unknown key that is looked up while the wait
 is not recorded.  Whenever the last result depended on unknown keys, the wait is therefore recorded under a key that is
 unknown at that time, or it is due.  The read of that key tries the wait again, and the new try records the next unknown
-key, if any.  A wait is thus tried at most once more for each of its keys, and recording it costs O(1).  This also
-applies to the application's own operation classes.
+key, if any.  A wait is thus tried at most once more for each of its keys.  This also applies to the application's own
+operation classes.
+
+Recording a wait costs O(1), and so does storing a value, however many waits are recorded under its key:
+
+1.  All waits that are recorded under a key form a *group*.
+2.  When the key has been read, its whole group is taken.  The waits of the group that began before the read are now due
+    or, if the check has no value and therefore tries every wait, no longer recorded.
+3.  After the checks, the group is taken apart in slices.  Each of its waits becomes due, is forgotten, or is recorded
+    again because it began during the read.
+4.  When no group is left, the due waits are tried, also in slices.  The next read begins after the last one.
 
 A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
 watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,
@@ -45,7 +55,8 @@ for long.
 """
 
 import contextlib
-from collections import OrderedDict
+import heapq
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -68,23 +79,42 @@ _ABSENT: Final[Any] = object()
 class RelayWait:
     """One wait through the relay.
 
-    ``since``: the number of the first read that begins after the wait has begun.  ``unknown``: the first key that its
-    condition has looked up although the key has not been read since the wait began.  ``awaited``: the key that must be
-    read before the condition is called again.  ``early``: the unknown key whose next read tries the wait even if the
-    value is below the wait's threshold.  ``give_back`` is called with a value that its condition returned but that is
-    ignored; it is None for conditions that take no value.
+    ``keys``: maps each key to itself.  A condition may look up any object that equals a key, and that object may change
+    later, so only the wait's own keys are kept.  ``since``: the number of the first read that begins after the wait has
+    begun.  ``unknown``: the first key that its condition has looked up although the key has not been read since the
+    wait began.  ``awaited``: the key that must be read before the condition is called again.  ``group``: the waits with
+    which the wait is recorded under an unknown key, whose next read tries the wait even if the value is below the
+    wait's threshold.  ``give_back`` is called with a value that its condition returned but that is ignored; it is None
+    for conditions that take no value.
     """
 
-    __slots__ = ("awaited", "early", "give_back", "keys", "operation", "since", "unknown")
+    __slots__ = ("awaited", "give_back", "group", "has_thresholds", "keys", "operation", "since", "unknown")
 
     def __init__(self, operation: DelayedOperation[Any] | None, keys: Collection[Hashable], since: int) -> None:
         self.operation: DelayedOperation[Any] | None = operation
-        self.keys: Collection[Hashable] = keys
+        self.keys: dict[Hashable, Hashable] = {key: key for key in keys}
+        self.has_thresholds: bool = isinstance(keys, Mapping)
         self.since: int = since
         self.unknown: Any = _ABSENT
         self.awaited: Any = _ABSENT
-        self.early: Any = _ABSENT
+        self.group: _Group | None = None
         self.give_back: Callable[[Any], object] | None = None
+
+
+class _Group:
+    """The waits that are recorded under a key.
+
+    ``number``: the number of the read that has stored the key, or 0 while none has.  ``skips``: whether the check that
+    follows this read skips waits, because it has a value.
+    """
+
+    __slots__ = ("key", "number", "skips", "waits")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key: Hashable = key
+        self.number: int = 0
+        self.skips: bool = False
+        self.waits: dict[RelayWait, None] = {}
 
 
 class RelayState(Mapping[K, V]):
@@ -94,15 +124,17 @@ class RelayState(Mapping[K, V]):
     through the relay, a value that was read before the wait began is not visible; see :meth:`Relay.wait_value`.
     """
 
-    __slots__ = ("_current", "_due", "_early", "_purgatory", "_reads", "_values", "_waits")
+    __slots__ = ("_current", "_due", "_early", "_order", "_purgatory", "_reads", "_taken", "_values", "_waits")
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         self._purgatory = purgatory
         self._reads = 0  # the number of reads that have begun
         self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()  # key -> number of its read, value
         self._waits: dict[int, RelayWait] = {}  # by the id() of their operations
-        self._early: dict[Hashable, dict[RelayWait, None]] = {}  # the waits that are recorded under each key
-        self._due: OrderedDict[RelayWait, None] = OrderedDict()  # the waits to be tried after the checks of a read
+        self._early: dict[Hashable, _Group] = {}  # the waits that are recorded under each key
+        self._taken: deque[_Group] = deque()  # the groups of keys that have been read, until they are taken apart
+        self._due: dict[int, RelayWait] = {}  # the waits to be tried after the checks of a read, by arrival
+        self._order: list[int] = []  # a heap of the keys of _due, including those of waits that have ended
         self._current: RelayWait | None = None  # the wait whose condition runs or whose operation is submitted
 
     # The mapping
@@ -134,30 +166,43 @@ class RelayState(Mapping[K, V]):
 
     def _value(self, key: Any) -> Any:
         wait = self._wait()
-        number, value = self._values.get(key, (0, _ABSENT))
-        if wait is not None and key in wait.keys:
+        own = _ABSENT if wait is None else wait.keys.get(key, _ABSENT)
+        number, value = self._values.get(key if own is _ABSENT else own, (0, _ABSENT))
+        if wait is not None and own is not _ABSENT:
             if number >= wait.since:
                 return value  # even in on_complete(), after the operation has left the key
             if wait.unknown is _ABSENT:
-                wait.unknown = key
-            self._record(wait, key)
+                wait.unknown = own
+            self._record(wait, own)
             return _ABSENT
         if wait is not None and number < wait.since:
             return _ABSENT
         return value if value is not _ABSENT and self._purgatory.is_watched(key) else _ABSENT
 
     def _record(self, wait: RelayWait, key: Hashable) -> None:
-        """Make the next read of the unknown key try the wait, unless the wait is already recorded under another key."""
-        if wait.early is _ABSENT and wait.operation is not None and isinstance(wait.keys, Mapping):
-            wait.early = key
-            self._early.setdefault(key, {})[wait] = None
+        """Make the next read of the unknown key try the wait, unless the wait is recorded under another key or due."""
+        if wait.operation is None or not wait.has_thresholds:
+            return
+        group = wait.group
+        if group is not None:
+            if group.skips or group.number < wait.since:
+                return
+            self._remove_record(wait)  # the check after the read of that key tries every wait
+        self._join(wait, key)
+
+    def _join(self, wait: RelayWait, key: Hashable) -> None:
+        group = self._early.get(key)
+        if group is None:
+            group = self._early[key] = _Group(key)
+        group.waits[wait] = None
+        wait.group = group
 
     def _remove_record(self, wait: RelayWait) -> None:
-        key, wait.early = wait.early, _ABSENT
-        waits = self._early[key]
-        del waits[wait]
-        if not waits:
-            del self._early[key]
+        group, wait.group = wait.group, None
+        if group is not None:
+            del group.waits[wait]
+            if not group.waits and group.number == 0:
+                del self._early[group.key]
 
     def _wait(self) -> RelayWait | None:
         """Return the wait that is looking up a key, or None if the running code does not belong to a wait."""
@@ -184,11 +229,10 @@ class RelayState(Mapping[K, V]):
         # The operation's wrapped condition refers to the wait, so clearing these references leaves no cycle.
         if operation is not None and self._waits.get(id(operation)) is wait:
             del self._waits[id(operation)]
+            self._due.pop(operation._op_id, None)
         if self._current is wait:
             self._current = None
-        if wait.early is not _ABSENT:
-            self._remove_record(wait)
-        self._due.pop(wait, None)
+        self._remove_record(wait)
         for key in wait.keys:
             if key in self._values and not self._purgatory.is_watched(key):
                 del self._values[key]
@@ -249,30 +293,63 @@ class RelayState(Mapping[K, V]):
 
     def checked(self, key: Hashable, value: float | None, number: int) -> None:
         """Note that the key, which the read has stored, is checked with this value.  If the check has a value, the
-        waits that are recorded under the key become due.  Cost: O(waits that are recorded under the key).
+        waits that are recorded under the key and began before the read become due.  Cost: O(1).
         """
-        for wait in list(self._early.get(key, ())):
-            if number >= wait.since:
-                self._remove_record(wait)
-                if value is not None:
-                    self._due[wait] = None
+        group = self._early.pop(key, None)
+        if group is not None:
+            group.number = number
+            group.skips = value is not None
+            self._taken.append(group)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether :meth:`try_due` has anything to do."""
+        return bool(self._taken or self._order)
 
     @property
     def due(self) -> int:
         """The number of waits that are to be tried after the checks of the read."""
-        return len(self._due)
+        return len(self._due) + sum(group.skips and _is_over(group, wait) for group, wait in self._taken_waits())
 
     @property
     def early(self) -> int:
         """The number of waits that are recorded under a key."""
-        return sum(len(waits) for waits in self._early.values())
+        recorded = sum(len(group.waits) for group in self._early.values())
+        return recorded + sum(not _is_over(group, wait) for group, wait in self._taken_waits())
+
+    def _taken_waits(self) -> Iterator[tuple[_Group, RelayWait]]:
+        return ((group, wait) for group in self._taken for wait in group.waits)
 
     def try_due(self, number: int) -> None:
-        """Try the next ``number`` due waits, or all that are left.  Call this method outside a check."""
-        for _ in range(min(number, len(self._due))):
-            wait, _ = self._due.popitem(last=False)
-            cursor = WatchCursor(Watch(None, wait.operation), NO_ID)  # over this operation only
-            self._purgatory._core.check_some(cursor, 1)
+        """Take the next ``number`` steps, or all that are left: take the groups apart, and then try the due waits.
+
+        Call this method after the checks of a read, outside a check, and before the next read.
+        """
+        for _ in range(number):
+            if self._taken:
+                self._take_apart(self._taken[0])
+            elif self._order:
+                wait = self._due.pop(heapq.heappop(self._order), None)
+                if wait is not None:
+                    cursor = WatchCursor(Watch(None, wait.operation), NO_ID)  # over this operation only
+                    self._purgatory._core.check_some(cursor, 1)
+            else:
+                return
+
+    def _take_apart(self, group: _Group) -> None:
+        """Decide what becomes of one wait of the group whose key has been read."""
+        if not group.waits:
+            self._taken.popleft()
+            return
+        wait, _ = group.waits.popitem()
+        wait.group = None
+        if not _is_over(group, wait):
+            self._join(wait, group.key)
+        elif group.skips:
+            assert wait.operation is not None
+            arrival = wait.operation._op_id
+            self._due[arrival] = wait
+            heapq.heappush(self._order, arrival)
 
     def examine(self, number: int) -> None:
         """Examine the ``number`` oldest values, and remove each one whose key is no longer watched."""
@@ -297,7 +374,21 @@ class RelayState(Mapping[K, V]):
         """Assert the invariants.  Call this method only while no condition is running."""
         assert all(wait.operation is not None and id(wait.operation) == number for number, wait in self._waits.items())
         assert all(0 < number <= self._reads for number, _ in self._values.values())
-        for key, waits in self._early.items():
-            assert waits, f"no wait is recorded under {key!r}"
-            assert all(wait.operation is not None and wait.early == key for wait in waits)
-        assert all(wait.operation is not None and wait.early is _ABSENT for wait in self._due)
+        recorded: set[RelayWait] = set()
+        for group in [*self._early.values(), *self._taken]:
+            assert all(wait.operation is not None and wait.group is group for wait in group.waits)
+            recorded.update(group.waits)
+        for key, group in self._early.items():
+            assert group.waits, f"no wait is recorded under {key!r}"
+            assert group.key == key and group.number == 0
+        assert all(0 < group.number <= self._reads for group in self._taken)
+        assert all(wait.group is None or wait in recorded for wait in self._waits.values())
+        # A due wait may be recorded at the same time: another check has tried it, and it has looked up an unknown key.
+        for arrival, wait in self._due.items():
+            assert wait.operation is not None and wait.operation._op_id == arrival
+        assert self._due.keys() <= set(self._order)
+
+
+def _is_over(group: _Group, wait: RelayWait) -> bool:
+    """Return whether the record of a wait in a group that has been taken is over, because the key is now known."""
+    return group.number >= wait.since

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import sys
 import weakref
 from collections.abc import Hashable
 from types import TracebackType
@@ -1101,6 +1102,245 @@ async def test_a_wait_of_zero_with_thresholds_is_not_remembered(clock: VirtualCl
     async with Store(clock) as store:
         assert await store.relay.wait_until(lambda: bool(store.relay.state), keys={"a": 1}, timeout=0) is False
         assert store.relay._refresher.state.early == 0
+
+
+class Job:
+    """An object that equals its ID and has the same hash.  ``broken``: whether comparing any job raises."""
+
+    broken = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        if self.broken:
+            raise RuntimeError("jobs cannot be compared")
+        return self.name == (other.name if isinstance(other, Job) else other)
+
+
+async def test_an_equal_object_whose_hash_changes_is_not_remembered(clock: VirtualClock) -> None:
+    """The condition looks up an object that equals the key.  Later changes of the object do not affect the answer."""
+    async with Store(clock) as store:
+        store.read_takes = 1.0
+        job, items, returned = Job("a"), list[str](), list[str]()
+
+        def get() -> str | None:
+            if items:
+                return items.pop()
+            return "state" if store.relay.state.get(job, 0) >= 5 else None  # type: ignore[call-overload]
+
+        waiting = asyncio.create_task(
+            store.relay.wait_value(get, keys={"a": 5}, timeout=30.0, on_abandoned=returned.append)
+        )
+        await clock.settle()
+        job.name = "b"
+        items.append("item")
+        assert store.room.check("a") == 1
+        assert await waiting == "item"
+        assert returned == []
+        store.relay._refresher.state._check()
+        assert (store.relay._refresher.state.early, store.relay._refresher.state.due) == (0, 0)
+
+
+async def test_an_awaited_key_is_not_looked_up_with_an_equal_object(clock: VirtualClock) -> None:
+    """A value is given back because of an object that equals the key.  When the object changes, the wait still awaits
+    its own key.
+    """
+    async with Store(clock) as store:
+        store.table["a"] = "open"
+        store.read_takes = 1.0
+        job, queue = Job("a"), Queue(store)
+
+        def take() -> str | None:
+            queue.calls += 1
+            return queue.jobs.pop() if queue.jobs and store.relay.state.get(job) != "paused" else None
+
+        waiting = asyncio.create_task(store.relay.wait_value(take, key="a", timeout=30.0, on_abandoned=queue.put_back))
+        await clock.advance(0.5)
+        job.name = "b"
+        await clock.advance(0.5)
+        assert waiting.done()
+        assert await waiting == "job"
+        assert queue.returned == ["job"]
+
+
+async def test_an_equal_object_that_cannot_be_compared_breaks_no_read(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The condition of one wait looks up such an object, and its own wait fails; other waits on the key are answered,
+    and no read fails.
+    """
+    async with Store(clock) as store:
+        store.table = {"a": 1, "z": 1}
+        store.read_takes = 1.0
+        job, state = Job("a"), store.relay.state
+
+        def reached() -> bool:
+            return bool(state.get(job, 0) >= 5)  # type: ignore[call-overload]
+
+        waiting = asyncio.create_task(store.relay.wait_until(reached, keys={"a": 5}, timeout=30.0))
+        await clock.settle()
+        monkeypatch.setattr(Job, "broken", True)
+        others = [store.at_least("a", 1), store.value("z")]
+        await clock.advance(5.0)
+        assert [task.done() for task in others] == [True, True]
+        assert await asyncio.gather(*others) == [1, 1]
+        assert store.relay.statistics().failed_reads == 0
+        with pytest.raises(RuntimeError, match="jobs cannot be compared"):
+            await waiting
+
+
+@pytest.mark.parametrize("value", [1.0, None])
+async def test_the_cost_of_a_read_value_does_not_depend_on_the_number_of_waits(
+    clock: VirtualClock, value: float | None
+) -> None:
+    """Before the checks, the relay does a constant amount of work for each key that it has read."""
+    costs = set()
+    for number in (10, 100):
+        async with Store(clock) as store:
+            store.read_takes = 10.0
+            state = store.relay._refresher.state
+            tasks = [store.at_least("a", 5) for _ in range(number)]
+            await clock.advance(1.0)
+            assert state.early == number
+            calls: list[str] = []
+            sys.setprofile(lambda _frame, event, _arg, calls=calls: calls.append(event))  # type: ignore[misc]
+            try:
+                state.checked("a", value, 1)
+            finally:
+                sys.setprofile(None)
+            assert state.early == 0
+            costs.add(len(calls))
+            for task in tasks:
+                task.cancel()
+            await clock.settle()
+            assert (state.early, state.due) == (0, 0)
+    assert len(costs) == 1
+
+
+async def test_the_waits_after_a_read_are_tried_in_the_order_of_arrival(clock: VirtualClock) -> None:
+    """Of two waits for one job, the one that was parked first receives it, whichever keys they looked up first."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 1, 2: 1}
+        store.read_takes = 1.0
+        state, jobs = store.relay.state, ["job"]
+
+        def take(*keys: int) -> str | None:
+            return jobs.pop() if all(state.get(key) is not None for key in keys) and jobs else None
+
+        first = asyncio.create_task(store.relay.wait_value(lambda: take(1, 2), keys={1: 5, 2: 5}, timeout=30.0))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(store.relay.wait_value(lambda: take(2), keys={2: 5}, timeout=30.0))
+        await clock.advance(5.0)
+        assert [first.done(), second.done()] == [True, False]
+        assert await first == "job"
+        second.cancel()
+
+
+async def test_a_wait_that_is_due_may_be_recorded_again(clock: VirtualClock) -> None:
+    """Another check tries a due wait before its turn, and the wait looks up a key that has not been read yet."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: 1, 2: 1}
+        state, relay_state, seen = store.relay.state, store.relay._refresher.state, 0
+        waiting = asyncio.create_task(
+            store.relay.wait_until(
+                lambda: state.get(1, 0) >= 9 or state.get(2, 0) >= 9, keys={1: 9, 2: 9}, timeout=30.0
+            )
+        )
+        for _ in range(50):
+            await asyncio.sleep(0)
+            if relay_state.due:
+                seen += 1
+                store.room.check(1)
+            relay_state._check()
+        assert seen
+        assert store.reads == [[1], [2]]
+        assert (relay_state.early, relay_state.due) == (0, 0)
+        waiting.cancel()
+
+
+async def test_a_due_wait_that_ends_is_forgotten_at_once(clock: VirtualClock) -> None:
+    """A wait ends after its group has been taken apart, and before the wait is tried; the other waits are tried."""
+    async with Store(clock, max_keys=1) as store:
+        store.read_takes = 10.0
+        state, tried = store.relay._refresher.state, []
+
+        def wait(number: int) -> "asyncio.Task[bool]":
+            def condition() -> bool:
+                known = store.relay.state.get(1) is not None
+                if known:
+                    tried.append(number)
+                return known and 2 in store.relay.state
+
+            return asyncio.create_task(store.relay.wait_until(condition, keys={1: 5, 2: 5}, timeout=30.0))
+
+        tasks = [wait(number) for number in range(4)]
+        await clock.advance(1.0)
+        state.store(1, {1: 1}, 1)
+        state.checked(1, 1, 1)
+        assert (state.early, state.due) == (0, 4)
+        tasks[0].cancel()
+        await clock.settle()
+        assert (state.early, state.due) == (0, 3)
+        state.try_due(3)
+        state._check()
+        assert (state.early, state.due, tried) == (0, 3, [])
+        tasks[2].cancel()
+        await clock.settle()
+        state._check()
+        assert (state.early, state.due) == (0, 2)
+        store.room.check(1)
+        state._check()
+        assert (state.early, state.due, tried) == (2, 2, [1, 3])
+        state.try_due(100)
+        state._check()
+        assert (state.early, state.due, tried) == (2, 0, [1, 3, 1, 3])
+        assert not state.has_due
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.mark.parametrize("found", [1, "a row"])
+async def test_a_wait_that_began_during_a_read_remains_recorded(clock: VirtualClock, found: Any) -> None:
+    """The read that was in progress forgets the earlier waits on the key, and the next read tries the later ones."""
+    async with Store(clock) as store:
+        store.table["a"] = found
+        store.read_takes = 1.0
+        state, relay_state = store.relay.state, store.relay._refresher.state
+
+        def wait() -> "asyncio.Task[Any]":
+            return asyncio.create_task(store.relay.wait_until(lambda: "a" in state, keys={"a": 5}, timeout=30.0))
+
+        early = [wait(), wait()]
+        await clock.advance(0.5)
+        late = [wait(), wait()]
+        await clock.advance(0.5)
+        assert [task.done() for task in early + late] == [True, True, False, False]
+        relay_state._check()
+        assert (relay_state.early, relay_state.due) == (2, 0)
+        late[0].cancel()
+        await clock.advance(1.0)
+        assert await late[1] is True
+        assert await asyncio.gather(*early) == [True, True]
+
+
+@pytest.mark.parametrize("found", [80, "a row"])
+async def test_a_check_after_the_read_records_the_next_unknown_key(clock: VirtualClock, found: Any) -> None:
+    """Whether the value was a number or not, the wait is tried by the read of each key that it looks up later."""
+    async with Store(clock, max_keys=1) as store:
+        store.table = {1: found, 2: 80, 3: 80}
+        state = store.relay.state
+        waiting = asyncio.create_task(
+            store.relay.wait_until(
+                lambda: all(key in state for key in (1, 2, 3)), keys={1: 90, 2: 90, 3: 90}, timeout=30.0
+            )
+        )
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
 
 
 async def test_no_wait_with_thresholds_is_lost_whatever_happens(clock: VirtualClock) -> None:
