@@ -19,8 +19,9 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
-7. If the value that a read finds is below a wait's threshold, the check skips the wait.  If the wait has looked up the
-   key before this read, it is tried nevertheless, after the checks; see :mod:`.state`.
+7. If the value that a read finds is below a wait's threshold, the check skips the wait.  But if the wait found the
+   key unknown, the wait is tried at least once after the next read of the key that begins after the wait has begun,
+   even if the value is below the threshold; see :mod:`.state`.
 
 Without ``refresh``, a stale key is checked at once.
 """
@@ -48,7 +49,7 @@ from .addresses import described
 from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
 from .state import RelayState, RelayWait
-from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until
+from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until, wake
 
 __all__ = ["Refresh", "Refresher"]
 
@@ -493,11 +494,30 @@ class Refresher:
         self.refreshed += len(batch)
 
     async def _try_due(self) -> None:
-        """Try the waits that the checks of the last read may have skipped, after these checks and in slices."""
-        timer = self._purgatory.timer
-        slices = TurnBudget(timer.clock, timer.turn_budget_ms)
-        await slices.next_turn()  # the checks run first
+        """Try the waits that the checks of the last read may have skipped, after these checks and in slices.
+
+        As in a check, the conditions run in a callback of the loop, not in this task: a condition that cancels the
+        current task must not end the reads.
+        """
+        loop = asyncio.get_running_loop()
+        slices: TurnBudget | None = None
+
+        def work() -> None:
+            nonlocal slices
+            if slices is None:
+                timer = self._purgatory.timer
+                slices = TurnBudget(timer.clock, timer.turn_budget_ms)
+            else:
+                slices.resume()
+            try:
+                while self.state.has_due:
+                    self.state.try_due(slices.portion())
+                    if slices.over():
+                        break
+            finally:
+                wake(turn)
+
         while self.state.has_due:
-            self.state.try_due(slices.portion())
-            if slices.over():
-                await slices.next_turn()
+            turn = loop.create_future()
+            loop.call_soon(work, context=contextvars.Context())  # the checks of the read run first
+            await turn

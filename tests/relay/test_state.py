@@ -1193,6 +1193,31 @@ async def test_an_equal_object_that_cannot_be_compared_breaks_no_read(
             await waiting
 
 
+async def test_a_condition_cannot_cancel_the_reads(clock: VirtualClock) -> None:
+    """A wait that is tried after the read runs in no task, as in a check, so a condition that cancels the current task
+    does not end the reads.
+    """
+    async with Store(clock) as store:
+        store.table = {"a": 1, "z": 1}
+        tasks: list[Any] = []
+
+        def cancel() -> bool:
+            if store.relay.state.get("a") is not None:
+                tasks.append(asyncio.current_task())
+                if tasks[-1] is not None:
+                    tasks[-1].cancel()
+            return False
+
+        waiting = asyncio.create_task(store.relay.wait_until(cancel, keys={"a": 5}, timeout=30.0))
+        await clock.settle()
+        assert tasks == [None]
+        other = store.value("z")
+        await clock.settle()
+        assert other.done()
+        assert await other == 1
+        waiting.cancel()
+
+
 @pytest.mark.parametrize("value", [1.0, None])
 async def test_the_cost_of_a_read_value_does_not_depend_on_the_number_of_waits(
     clock: VirtualClock, value: float | None
