@@ -6,7 +6,8 @@ they are read: :func:`corrupt_file` finds the file's name in Spark's error, and 
 all files.
 
 A compaction may remove a file between the listing and the reading.  Such a file is not damaged, and its rows are in a
-merged file: the files are listed again, and the work is repeated once.
+merged file: the files are listed again, and the work is repeated once.  A compaction keeps the number of rows.  If
+there are fewer rows the second time, the file was deleted rather than merged, and that is an error.
 """
 
 import os
@@ -14,7 +15,6 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,9 +79,13 @@ _THREADS: Final = 8
 
 
 class FileRemoved(JournalError):
-    """A file of the journal was removed after it had been listed."""
+    """A file of the journal was removed after it had been listed.
+
+    ``rows``: the number of rows when the journal was opened, or 0 if it is unknown.
+    """
 
     def __init__(self, file: str) -> None:
+        self.rows = 0
         super().__init__(f"{file} was removed while the journal was read; run the command again")
 
 
@@ -169,14 +173,16 @@ def check_files(path: str, *, skip_corrupt: bool = False) -> CheckedFiles | None
     directory = local_path(path)
     if directory is None:
         return None
-    return _twice(lambda: _check_files(path, directory, skip_corrupt))
+    return _twice(lambda _: _check_files(path, directory, skip_corrupt))
 
 
-def _twice(work: Callable[[], T]) -> T:
-    """Return the result of ``work``, which is repeated once if a file has been removed."""
-    with suppress(FileRemoved):
-        return work()
-    return work()
+def _twice(work: Callable[[FileRemoved | None], T]) -> T:
+    """Return the result of ``work``, which is repeated once, with the error, if a file has been removed."""
+    try:
+        return work(None)
+    except FileRemoved as error:
+        removed = error
+    return work(removed)
 
 
 def _check_files(path: str, directory: Path, skip_corrupt: bool) -> CheckedFiles:
@@ -205,15 +211,30 @@ def read_journal(
 
     Raises JournalError if a file turns out to be damaged.  With ``skip_corrupt``, the work is repeated without such
     files.  If a file is removed in the meantime, the journal is opened again, and the work is repeated; raises
-    FileRemoved if this happens again.
+    FileRemoved if this happens again, or if the journal has fewer rows than before.
     """
-    return _twice(lambda: _read_journal(spark, path, work, skip_corrupt))
+    return _twice(lambda removed: _read_journal(spark, path, work, skip_corrupt, removed))
 
 
 def _read_journal(
-    spark: SparkSession, path: str, work: Callable[[OpenJournal], T], skip_corrupt: bool
+    spark: SparkSession,
+    path: str,
+    work: Callable[[OpenJournal], T],
+    skip_corrupt: bool,
+    removed: FileRemoved | None,
 ) -> tuple[T, OpenJournal]:
+    """Open a journal, and return the result of ``work``.  ``removed``: the error of the first attempt."""
     opened = open_journal(spark, path, skip_corrupt=skip_corrupt)
+    if removed is not None and opened.rows is not None and opened.rows < removed.rows:  # no compaction has done that
+        raise removed
+    try:
+        return _work_on(opened, work, skip_corrupt)
+    except FileRemoved as error:
+        error.rows = opened.rows or 0
+        raise
+
+
+def _work_on(opened: OpenJournal, work: Callable[[OpenJournal], T], skip_corrupt: bool) -> tuple[T, OpenJournal]:
     try:
         return _result(work, opened), opened
     except (PySparkException, Py4JJavaError) as error:
@@ -232,7 +253,7 @@ def _read_journal(
         if not left.unreadable or not left.readable:
             raise JournalError(f"{file} is corrupt: its rows cannot be read, and no other rows are left") from error
         skipped = (*opened.skipped, *left.unreadable)
-        again = OpenJournal(spark, left.readable, left.readable, left.rows, skipped)
+        again = OpenJournal(opened.spark, left.readable, left.readable, left.rows, skipped)
         return _result(work, again), again
 
 

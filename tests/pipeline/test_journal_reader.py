@@ -286,7 +286,7 @@ def _as_a_listing_of_spark(file: str) -> None:
 def test_the_work_is_repeated_if_a_file_was_removed(
     small: pathlib.Path, read: Callable[[str], None], skip_corrupt: bool
 ) -> None:
-    """Whatever has noticed that: the merged file has all rows.  A file that is removed again is an error."""
+    """Whatever has noticed that: the merged file has all rows.  A file that is merged again is an error."""
     calls: list[int] = []
 
     def work(opened: OpenJournal) -> list[int]:
@@ -305,7 +305,7 @@ def test_the_work_is_repeated_if_a_file_was_removed(
     def remove(opened: OpenJournal) -> None:
         assert opened.files is not None
         victim = pathlib.Path(opened.files[-1])
-        victim.unlink()
+        victim.rename(small / f"part-a-merged-{len(removed)}.parquet")
         removed.append(victim)
         read(str(victim))
 
@@ -316,6 +316,51 @@ def test_the_work_is_repeated_if_a_file_was_removed(
         read_journal(NO_SPARK, str(small), remove, skip_corrupt=skip_corrupt)
     assert [file.name for file in removed] == ["part-x-b.parquet", "part-x-a.parquet"]
     assert str(caught.value) == f"{removed[1]} was removed while the journal was read; run the command again"
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+def test_a_file_that_was_deleted_and_not_merged_is_an_error(small: pathlib.Path, skip_corrupt: bool) -> None:
+    """Its rows are in no other file: the work is not repeated with fewer rows, and the error names the file."""
+    victim = min(data_files(small))
+    calls: list[int] = []
+
+    def work(opened: OpenJournal) -> list[int]:
+        assert opened.files is not None
+        calls.append(len(opened.files))
+        victim.unlink(missing_ok=True)
+        for file in opened.files:
+            _as_the_driver(file)
+        return numbers(opened)
+
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), work, skip_corrupt=skip_corrupt)
+    assert str(caught.value) == f"{victim} was removed while the journal was read; run the command again"
+    assert calls == [5]
+    assert read_journal(NO_SPARK, str(small), work, skip_corrupt=skip_corrupt)[0] == list(range(10, 50))
+
+
+def test_a_file_that_was_deleted_while_the_damage_was_sought_is_an_error(
+    small: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the damaged file may be left out, but not those of the deleted one."""
+    damaged, deleted = small / "part-web-1-a-000002.parquet", small / "part-web-1-a-000004.parquet"
+    damage(damaged)
+    check_rows = journal_reader._check_rows
+
+    def delete_and_check(file: str) -> Any:
+        deleted.unlink(missing_ok=True)
+        return check_rows(file)
+
+    monkeypatch.setattr(journal_reader, "_check_rows", delete_and_check)
+
+    def work(opened: OpenJournal) -> None:
+        assert opened.files is not None
+        for file in opened.files:
+            _as_a_task(file)
+
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), work, skip_corrupt=True)
+    assert str(caught.value) == f"{deleted} was removed while the journal was read; run the command again"
 
 
 def test_a_file_that_was_removed_while_the_damage_was_sought_is_not_skipped(
