@@ -1,7 +1,7 @@
 """The ``backfill`` command."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.pipeline.locations import is_uri, local_path, location_to_read
 from purgatory.pipeline.output.directory import check_apart, check_out, check_store
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from purgatory.pipeline.spark.directories import Directory
 
 __all__ = ["add_backfill"]
+
+_ONLY_BATCH: Final = "batch=000000000"
 
 
 def add_backfill(commands: Any) -> None:
@@ -93,8 +95,9 @@ def _check_empty(out: "Directory") -> None:
     if not batches:
         return
     reason = f"out must be an empty directory, got {out}, which holds the batches of another run"
-    if not any("_SUCCESS" in out.names(batch) for batch in batches):
-        reason += f"; none of them is complete: remove {out}/{batches[0]} if that run was killed"
+    names = out.names(batches[0])
+    if batches == [_ONLY_BATCH] and names and "_SUCCESS" not in names:
+        reason += f"; the batch is not complete: remove {out}/{_ONLY_BATCH} if a killed backfill has left it"
     raise ValueError(reason)
 
 

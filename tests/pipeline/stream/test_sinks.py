@@ -119,7 +119,7 @@ def test_a_store_that_copies_when_it_renames_copies_each_file_once(
     def move(directory: LocalDirectory, name: str, target: str) -> None:
         if target.endswith("_SUCCESS"):
             with pytest.raises(
-                ValueError, match=r"none of them is complete: remove .*batch=0+ if that run was killed$"
+                ValueError, match=r"the batch is not complete: remove .*batch=0+ if a killed backfill has left it$"
             ):
                 _check_empty(directory)
         moved.append((name, target))
@@ -129,6 +129,23 @@ def test_a_store_that_copies_when_it_renames_copies_each_file_once(
     monkeypatch.setattr(LocalDirectory, "replace", move)
     DirectorySink(tmp_path).write(RECORDS, 0)
     assert [target for _, target in moved] == [f"batch=000000000/{name}" for name in (*sorted(NEW), "_SUCCESS")]
+    with pytest.raises(ValueError, match=r"holds the batches of another run$"):
+        _check_empty(LocalDirectory(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["batch=000000000/record=outcome/part-00000.parquet", "batch=000000001/record=outcome/part-00000.parquet"],
+        ["batch=000000001/record=outcome/part-00000.parquet"],
+        ["batch=000000000"],
+    ],
+)
+def test_only_what_a_backfill_can_have_left_is_to_be_removed(tmp_path: Path, names: list[str]) -> None:
+    """A backfill writes one batch.  Others are a stream's, even if no batch has a mark, and a file is no batch."""
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"holds the batches of another run$"):
         _check_empty(LocalDirectory(tmp_path))
 
