@@ -34,7 +34,7 @@ class Directory(Protocol):
         """Whether a folder can be renamed in one step."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names in a folder, or an empty list if the folder does not exist."""
+        """Return the names in a folder, or an empty list if no folder has this name."""
 
     def read_text(self, name: str) -> str | None:
         """Return the content of a file; None if it does not exist."""
@@ -49,7 +49,10 @@ class Directory(Protocol):
         """Rename a file, replacing a file that has the new name, and create the folder if it does not exist."""
 
     def rename_folder(self, name: str, target: str) -> bool:
-        """Rename a folder in one step, and return True.  Return False if a folder has the new name and is not empty."""
+        """Rename a folder in one step, and return True.  Return False if a folder has the new name and is not empty.
+
+        An empty folder of the new name is replaced; a file of the new name is an error.
+        """
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with all its files, if it exists."""
@@ -126,14 +129,14 @@ class HadoopDirectory:
     def names(self, folder: str = "") -> list[str]:
         path = self._path(folder)
         with self._errors("listed"):
-            return (
-                sorted(each.getPath().getName() for each in self._files.listStatus(path)) if self._exists(path) else []
-            )
+            if not self._is_folder(path):
+                return []
+            return sorted(each.getPath().getName() for each in self._files.listStatus(path))
 
     def is_directory(self) -> bool:
         """Return whether the directory exists.  In an object store, it exists if an object is in it."""
         with self._errors("read"):
-            return self._exists(self._path()) and self._files.getFileStatus(self._path()).isDirectory()
+            return self._is_folder(self._path())
 
     def check_writable(self) -> None:
         """Write an empty file, and remove it."""
@@ -173,9 +176,9 @@ class HadoopDirectory:
         source, renamed = self._path(name), self._path(target)
         with self._errors("written"):
             try:
-                self._rename(source, renamed)
+                self._rename(source, renamed, self._jvm.org.apache.hadoop.fs.Options.Rename.OVERWRITE)
             except Py4JJavaError:
-                if not self._exists(renamed):
+                if not self.names(target):
                     raise
                 return False
         return True
@@ -227,6 +230,9 @@ class HadoopDirectory:
 
     def _exists(self, path: Any) -> bool:
         return bool(self._files.exists(path))
+
+    def _is_folder(self, path: Any) -> bool:
+        return self._exists(path) and bool(self._files.getFileStatus(path).isDirectory())
 
     def _path(self, name: str = "") -> Any:
         # A bucket without a path needs the slash of its root directory.

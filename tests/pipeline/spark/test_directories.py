@@ -58,6 +58,13 @@ def test_both_kinds_of_directory_do_the_same(spark: Any, store: str, tmp_path: p
         assert directory.read_text("some 1/new") == "1"
         with pytest.raises((OSError, StoreError)):
             directory.rename_folder("none", "nowhere")
+        assert directory.names("mark") == []
+        with pytest.raises((OSError, StoreError)):
+            directory.rename_folder("some 1", "mark")
+        assert directory.read_text("mark") == "ä\n8"
+        directory.remove("whole/new")
+        assert directory.rename_folder("some 1", "whole")
+        assert directory.read_text("whole/new") == "1"
         for name in ("whole", "some 1"):
             directory.remove(name)
         for name in ("deep/folder/old", "deep", "deep", "none/at/all"):
