@@ -302,9 +302,12 @@ def read_footer(path: str) -> Footer:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata
             schema = file.schema_arrow
+            columns = frozenset(schema.names)
             stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
-    except (OSError, pa.ArrowException) as error:
+    except UnicodeEncodeError as error:
+        raise JournalError(f"{path!a} cannot be read: its name is not valid UTF-8") from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # an error from the system, not from pyarrow
             raise JournalError(f"{path} cannot be read: {os.strerror(error.errno)}") from error
         reason = str(error).partition("\n")[0]
@@ -313,7 +316,7 @@ def read_footer(path: str) -> Footer:
         version = None if stored is None else int(stored)
     except ValueError:
         raise JournalError(f"{path} is corrupt: its schema version must be an int, got {stored!r}") from None
-    return Footer(path, rows, frozenset(schema.names), version, _mistyped(schema))
+    return Footer(path, rows, columns, version, _mistyped(schema))
 
 
 def check_footer(footer: Footer) -> str | None:

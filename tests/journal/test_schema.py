@@ -56,6 +56,14 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> N
     poor = tmp_path / "poor.parquet"
     pq.write_table(pa.table({"op_id": [1]}), poor)
     assert f"{poor} lacks the columns source, purgatory" in (check_footer(read_footer(str(poor))) or "")
+    damaged = tmp_path / "damaged.parquet"
+    pq.write_table(empty, damaged)
+    damaged.write_bytes(damaged.read_bytes().replace(b"op_id", b"\xff" * 5))
+    with pytest.raises(JournalError, match=r"damaged\.parquet is corrupt: .*can't decode byte 0xff"):
+        read_footer(str(damaged))
+    with pytest.raises(JournalError) as unnamed:
+        read_footer("/data/a\udcff.parquet")
+    assert str(unnamed.value) == r"'/data/a\udcff.parquet' cannot be read: its name is not valid UTF-8"
     rubbish = tmp_path / "rubbish.parquet"
     rubbish.write_bytes(b"PAR1 this is not")
     with pytest.raises(JournalError, match="corrupt") as caught:
