@@ -36,18 +36,23 @@ def local_path(location: Location) -> Path | None:
     """Return the path on this machine, or None for a URI in a store.
 
     A relative path that begins like a URI, such as ``a:b``, is made absolute, because pyarrow and Hadoop would mistake
-    it for a URI.  Raises ValueError for a ``file:`` URI that names a host.
+    it for a URI.  Two slashes at the beginning are reduced to one, because Spark would mistake the first name for a
+    host.  Raises ValueError for a ``file:`` URI that names a host.
     """
     scheme = None if isinstance(location, Path) else _URI.match(location)
     if isinstance(location, Path) or scheme is None:
-        path = Path(location)
+        path = _with_one_slash(Path(location))
         return path.absolute() if ":" in "".join(path.parts[:1]) else path
     if scheme[1].lower() != "file":
         return None
     uri = urlsplit(location)
     if uri.netloc not in ("", "localhost"):
         raise ValueError(f"a file URI must begin with file:///, got {location}")
-    return Path(unquote(uri.path))
+    return _with_one_slash(Path(unquote(uri.path)))
+
+
+def _with_one_slash(path: Path) -> Path:
+    return Path("/", *path.parts[1:]) if path.root == "//" else path
 
 
 def file_at(location: Location, name: str) -> Location:

@@ -1,5 +1,6 @@
 """Paths and URIs."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,15 @@ def test_a_file_uri_is_a_path_of_this_machine() -> None:
         assert file_at(uri, "x") == Path("/data/a b/x")
     with pytest.raises(ValueError, match="a file URI must begin with file:///, got file://data/a"):
         local_path("file://data/a")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, two slashes begin the name of a host")
+@pytest.mark.parametrize("location", ["//data/a b", Path("//data/a b"), "file:////data/a%20b"])
+def test_two_slashes_begin_no_host(location: str | Path) -> None:
+    """Spark would take a name after two slashes for a host."""
+    assert str(local_path(location)) == "/data/a b"
+    assert location_for_spark(location).removeprefix("file://") == "/data/a b"
+    assert str(local_path("//")) == "/"
 
 
 @pytest.mark.parametrize("to_location", [str, Path, lambda path: Path(path).as_uri()], ids=["str", "Path", "URI"])
