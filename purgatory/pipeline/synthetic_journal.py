@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import ARROW_SCHEMA, data_files, prepare
+from purgatory.journal.files import ARROW_SCHEMA, data_files, prepare, write_file
 from purgatory.journal.schema import CANCELLED, COMPLETED, DROPPED, EXPIRED, FAILED, OUTCOMES, PENDING
 
 from .output.directory import reason_of
@@ -56,7 +55,7 @@ def generate(path: Path, recipe: Recipe) -> dict[str, Any]:
         tally.add(columns)
         table = _table(columns, recipe)
         try:
-            pq.write_table(table, path / f"part-synthetic-{recipe.seed}-0-{number:06d}.parquet", compression="zstd")
+            write_file(table, path, f"synthetic-{recipe.seed}-0", number)
         except OSError as error:
             raise JournalError(f"the journal {path} cannot be written: {reason_of(error)}") from error
     answers = tally.answers()

@@ -1,10 +1,12 @@
 """Made-up journals are what their recipe says."""
 
 import math
+import os
 import pathlib
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
+from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, prepare, read_footer
 from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.synthetic_journal import generate
 
@@ -31,6 +33,29 @@ def test_the_same_recipe_makes_the_same_rows(tmp_path: pathlib.Path) -> None:
         generate(tmp_path / name, recipe)
     assert read(tmp_path / "a").equals(read(tmp_path / "b"))
     assert not read(tmp_path / "a").equals(read(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("step", [(pq, "write_table"), (os, "fsync"), (os, "replace")], ids=lambda step: step[1])
+def test_a_killed_run_leaves_no_part_of_a_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str]
+) -> None:
+    """A file gets its name when it is complete, and a later run does not take a part of it for a journal."""
+    do = getattr(*step)
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        if step[1] != "replace":
+            do(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pathlib.Path, "unlink", lambda *_, **__: None)  # a killed process removes nothing
+    prepare(tmp_path)
+    monkeypatch.setattr("purgatory.pipeline.synthetic_journal.prepare", lambda _: None)
+    monkeypatch.setattr(*step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate(tmp_path, RECIPE)
+    monkeypatch.undo()
+    assert data_files(tmp_path) == []
+    assert generate(tmp_path, RECIPE)["files"] == len(data_files(tmp_path)) == 3
 
 
 def test_the_files_are_a_journal(tmp_path: pathlib.Path) -> None:
