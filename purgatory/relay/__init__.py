@@ -12,7 +12,7 @@
 ``state``            what was read for the watched keys, and which waits may see it
 ``codec pending``    payloads, and bounded sets of keys
 ``transport``        the protocol that a transport implements: three methods
-``loop_lock``        makes relays that share a transport publish one after the other
+``loop_lock``        gives a transport to one event loop, in which its relays publish one after the other
 ``memory``           an in-memory engine, with faults on command, for tests
 ``notifier``         :class:`Notifier`, for code without an event loop
 ``notices transactions``  notices that are not sent by a relay, and connections that take part in a transaction

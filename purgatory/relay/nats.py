@@ -55,6 +55,9 @@ class NatsTransport:
     reconnecting.  ``nkeys_seed`` and ``user_credentials`` are paths of files: ValueError is raised if one of them is
     the text of such a file.  Pass a seed as ``nkeys_seed_str``, and the text of credentials as nats-py's
     ``RawCredentials``.
+
+    A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
+    refused with a RuntimeError.
     """
 
     def __init__(self, url: str | list[str], *, subject: str = "purgatory_relay", **options: Any) -> None:
@@ -82,9 +85,8 @@ class NatsTransport:
         self._secrets += _secrets_in(options)
         self._subject = subject
         self._options = options
-        self._publishing: Client | None = None
         self._max_payload = _MAX_PAYLOAD
-        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
+        self._loop_lock: LoopLock[Client] = LoopLock("NatsTransport")
         self._publish_error: Exception | None = None
 
     @property
@@ -141,7 +143,7 @@ class NatsTransport:
                 await asyncio.sleep(0)  # nats-py calls this for all buffered messages without yielding to other tasks
 
         connection: Client | None = None
-        with without_secrets(self._secrets):
+        with self._loop_lock.used(), without_secrets(self._secrets):
             try:
                 connection = await self._connect(failed)
                 await connection.subscribe(self._subject, cb=message, pending_bytes_limit=_MOST_UNREAD)
@@ -158,20 +160,19 @@ class NatsTransport:
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
         with without_secrets(self._secrets):
-            async with self._publish_lock.get():
-                if self._publishing is None or self._publishing.is_closed:
+            async with self._loop_lock.publishing() as use:
+                connection = use.connection
+                if connection is None or connection.is_closed:
                     self._publish_error = None
-                    self._publishing = await self._connect(self._publish_failed)
-                    self._max_payload = min(_MAX_PAYLOAD, self._publishing.max_payload)
-                connection = self._publishing
+                    connection = use.connection = await self._connect(self._publish_failed)
+                    self._max_payload = min(_MAX_PAYLOAD, connection.max_payload)
                 try:
                     await connection.publish(self._subject, payload.encode())
                     await _round_trip(connection)
                     if self._publish_error is not None:
                         raise self._publish_error
                 except BaseException:
-                    if self._publishing is connection:
-                        self._publishing = None
+                    use.connection = None
                     await connection.close()
                     raise
 
@@ -180,8 +181,7 @@ class NatsTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._publish_lock.get():
-            connection, self._publishing = self._publishing, None
+        async with self._loop_lock.closing() as connection:
             if connection is not None:
                 with contextlib.suppress(Exception):  # the connection is gone in any case
                     await connection.close()

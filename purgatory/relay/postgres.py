@@ -47,6 +47,9 @@ class PostgresTransport:
 
     ``dsn``: a libpq connection string; raises ValueError if libpq cannot read it.  ``channel``: the name of the
     channel; Postgres allows at most 63 bytes.
+
+    A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
+    refused with a RuntimeError.
     """
 
     max_payload = 7_999
@@ -64,8 +67,7 @@ class PostgresTransport:
             raise ValueError(f"channel must have 1 to 63 bytes and no NUL, got {channel!r}")
         self._dsn = dsn
         self._channel = channel
-        self._publishing: psycopg.AsyncConnection[Any] | None = None
-        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
+        self._loop_lock: LoopLock[psycopg.AsyncConnection[Any]] = LoopLock("PostgresTransport")
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         # Behind a pooler, a statement that psycopg has prepared may be missing from the session of the next query.
@@ -75,7 +77,7 @@ class PostgresTransport:
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
         """See :meth:`Transport.listen`."""
-        with without_secrets(self._secrets):
+        with self._loop_lock.used(), without_secrets(self._secrets):
             connection = await self._connect()
             try:
                 never_idle = _NEVER_IDLE.format(connection.info.backend_pid)
@@ -95,17 +97,17 @@ class PostgresTransport:
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
         with without_secrets(self._secrets):
-            async with self._publish_lock.get():
-                connection = self._publishing
+            async with self._loop_lock.publishing() as use:
+                connection = use.connection
                 is_new = connection is None
                 if connection is None:
-                    connection = self._publishing = await self._connect()
+                    connection = use.connection = await self._connect()
                 try:
                     if is_new:
                         await _at_once(connection.execute(_NEVER_IDLE.format(connection.info.backend_pid)))
                     await _at_once(connection.execute(_NOTIFY, (self._channel.encode(), payload)))
                 except BaseException:
-                    self._publishing = None
+                    use.connection = None
                     await connection.close()
                     raise
 
@@ -123,8 +125,7 @@ class PostgresTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._publish_lock.get():
-            connection, self._publishing = self._publishing, None
+        async with self._loop_lock.closing() as connection:
             if connection is not None:
                 await connection.close()
 

@@ -47,6 +47,9 @@ class RedisTransport:
     ``url``: a URL for :meth:`redis.asyncio.Redis.from_url` (``redis://``, ``rediss://``, or ``unix://``); raises
     ValueError if the URL is invalid.  The Redis user needs the permissions ``+publish``, ``+subscribe``, ``+role``, and
     ``+info``, and access to the channel; without ``+role`` and ``+info``, a demoted primary is not detected.
+
+    A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
+    refused with a RuntimeError.
     """
 
     max_payload = 32_768
@@ -63,8 +66,7 @@ class RedisTransport:
             raise ValueError("channel must not be empty")
         self._url = url
         self._channel = channel
-        self._publishing: Redis | None = None
-        self._publish_lock = LoopLock()  # relays that share the transport publish one after the other
+        self._loop_lock: LoopLock[Redis] = LoopLock("RedisTransport")
         self._client()  # raises ValueError for an invalid URL
 
     def _client(self) -> Redis:
@@ -83,7 +85,7 @@ class RedisTransport:
         options["socket_timeout"] = None
         subscription = _OneConnection(client.connection_pool)
         in_a_row = 0
-        with without_secrets(self._secrets):
+        with self._loop_lock.used(), without_secrets(self._secrets):
             try:
                 await subscription.subscribe(self._channel)
                 async for message in subscription.listen():
@@ -101,14 +103,14 @@ class RedisTransport:
     async def publish(self, payload: str) -> None:
         """See :meth:`Transport.publish`."""
         with without_secrets(self._secrets):
-            async with self._publish_lock.get():
-                client, is_new = self._publishing, self._publishing is None
+            async with self._loop_lock.publishing() as use:
+                client, is_new = use.connection, use.connection is None
                 if client is None:
-                    client = self._publishing = self._client()
+                    client = use.connection = self._client()
                 try:
                     await self._publish(client, payload, is_new)
                 except BaseException:
-                    self._publishing = None  # its connection may lead to a server that has been replaced
+                    use.connection = None  # its connection may lead to a server that has been replaced
                     await client.connection_pool.disconnect()
                     raise
 
@@ -126,8 +128,7 @@ class RedisTransport:
 
     async def aclose(self) -> None:
         """See :meth:`Transport.aclose`."""
-        async with self._publish_lock.get():
-            client, self._publishing = self._publishing, None
+        async with self._loop_lock.closing() as client:
             if client is not None:
                 await client.aclose()
 

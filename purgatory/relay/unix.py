@@ -87,6 +87,9 @@ class UnixTransport:
     A relay is connected while its own socket is in the directory and its pings return through that socket.  No other
     worker is needed, so a single worker also counts as connected.
 
+    A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
+    refused with a RuntimeError.
+
     This transport works on Linux and macOS.  On Windows, the constructor raises RuntimeError.
     """
 

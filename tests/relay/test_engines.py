@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import gc
+import logging
+import os
 from collections.abc import AsyncIterator, Hashable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -282,6 +284,101 @@ def test_relays_that_share_a_transport_in_one_event_loop_after_another(engine: E
     assert publishing[0].cancelled()
     with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
         runner.run(publish_together())
+
+
+async def test_a_transport_serves_one_loop_at_a_time(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """In a second loop, both calls and a relay are refused with the reason; the first relay does not notice.
+
+    When the first relay has closed the transport, the second loop can use it.
+    """
+    transport = engine.transport(f"channel_{uuid4().hex}")
+    refusal = f"a {type(transport).__name__} serves one event loop at a time: create another one for this loop"
+    heard: list[str | bytes] = []
+
+    async def refused() -> None:
+        for call in (transport.publish('[1,"","all"]'), transport.listen(lambda: None, heard.append)):
+            with pytest.raises(RuntimeError) as refused:
+                await asyncio.wait_for(call, 10.0)
+            assert str(refused.value) == refusal
+        async with Worker(None, transport, {}, heartbeat=30.0) as second:
+            figures = second.relay.statistics()
+            assert (figures.connected, figures.connects) == (False, 0)
+            assert figures.last_loss == f"RuntimeError: {refusal}"
+
+    async def served() -> None:
+        async with Worker(None, transport, {}, heartbeat=30.0) as second:
+            assert second.relay.statistics().last_loss is None
+            await connected(second)
+
+    async with Worker(None, transport, {}, heartbeat=30.0) as first:
+        await connected(first)
+        with caplog.at_level(logging.WARNING, "purgatory.relay"):
+            await asyncio.to_thread(asyncio.run, refused())
+        assert caplog.messages == [f"the relay of purgatory 'worker' is not connected: RuntimeError: {refusal}"]
+        await transport.publish('[1,"other","all"]')
+        received = first.relay.statistics
+        await first.purgatory.wait_until(lambda: received().everything_received > 0, keys=[object()], timeout=30.0)
+        assert (received().everything_received, received().losses) == (1, 0)
+    await asyncio.to_thread(asyncio.run, served())
+    assert heard == []
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("is_closed", [False, True], ids=["stopped", "closed"])
+@pytest.mark.parametrize("loop", _LOOPS)
+# Nothing closes the first connection.  If the warning raised an error, uvloop would not end.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_transport_whose_loop_has_ended(engine: Engine, loop: str, is_closed: bool) -> None:
+    """In the next loop, the transport opens a connection of its own, and a relay connects at the first attempt."""
+    transport = engine.transport(f"channel_{uuid4().hex}")
+
+    async def publish() -> None:
+        await transport.publish('[1,"other","all"]')
+
+    async def relay() -> None:
+        async with Worker(None, transport, {}, heartbeat=30.0) as worker:
+            await connected(worker)
+            figures = worker.relay.statistics()
+            assert (figures.losses, figures.last_loss) == (0, None)
+
+    with asyncio.Runner(loop_factory=_LOOPS[loop]) as runner:
+        runner.run(publish())
+        if not is_closed:
+            with asyncio.Runner(loop_factory=_LOOPS[loop]) as other:
+                other.run(relay())
+    if is_closed:
+        with asyncio.Runner(loop_factory=_LOOPS[loop]) as other:
+            other.run(relay())
+    gc.collect()
+
+
+@ON_SERVERS
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+async def test_a_child_that_is_forked_while_the_loop_runs(engine: Engine) -> None:
+    """The child uses the transport in its own loop, with its own connection; the parent's connections stay."""
+    transport = engine.transport(f"channel_{uuid4().hex}")
+    async with Worker(None, transport, {}, heartbeat=30.0) as parent:
+        await connected(parent)
+        pid = os.fork()
+        if not pid:
+            try:
+                asyncio.run(_publish_and_close(transport))
+                gc.collect()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
+        parent.relay.check("a")
+        await transport.publish('[1,"other","all"]')  # after it, the engine delivers nothing from the child
+        received = parent.relay.statistics
+        await parent.purgatory.wait_until(lambda: received().everything_received >= 2, keys=[object()], timeout=30.0)
+        assert (received().everything_received, received().losses) == (2, 0)
+
+
+async def _publish_and_close(transport: Transport) -> None:
+    await transport.publish('[1,"child","all"]')
+    await transport.aclose()
 
 
 @ON_SERVERS
