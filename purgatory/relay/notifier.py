@@ -1,6 +1,9 @@
 """Notices from code without an event loop: Celery tasks, scripts, cron jobs, Django views, and threads."""
 
 import asyncio
+import atexit
+import contextlib
+import contextvars
 import copy
 import logging
 import os
@@ -28,6 +31,7 @@ _LOGGER: Final = logging.getLogger("purgatory.relay")
 _MOST_KEYS: Final = 10_000  # in one notice; more keys become "check every key"
 _Entries = Mapping[Hashable, float | None]
 _CANCEL_S: Final = 1.0  # seconds in which a client library can clean up after a timeout
+_FREED_S: Final = 1.0  # seconds for closing a connection that nothing has closed
 
 
 class Notifier:
@@ -44,7 +48,8 @@ class Notifier:
 
     A notifier connects when it is first used and keeps the connection.  A forked process opens its own connection, so
     a notifier may be created before a server forks its workers.  Any number of threads may use a notifier; they take
-    turns.  If the engine has closed an idle connection, the notifier opens a new one and tries once more.
+    turns.  If the engine has closed an idle connection, the notifier opens a new one and tries once more.  The
+    connection is closed by :meth:`close`, when the notifier is freed, or when the program ends.
 
     ``transport``: any transport that a relay accepts; the notifier uses a copy of it, so a relay and a notifier can
     receive the same object.  A :class:`MemoryTransport` reaches the relays of the same process.  A
@@ -67,6 +72,7 @@ class Notifier:
         self._lock = threading.RLock()
         self._is_publishing = False
         self._runner: asyncio.Runner | None = None
+        self._when_freed: weakref.finalize[..., Notifier] | None = None  # set together with the runner
         self._has_published = False
 
     def check(self, key: Hashable, value: float | None = None) -> None:
@@ -126,23 +132,40 @@ class Notifier:
                 self._close_runner()
 
     def _close_runner(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is None:
+        connection = self._take_runner()
+        if connection is None:
             return
         if _is_loop_running():  # a thread can run only one loop at a time
-            thread = threading.Thread(target=self._end, args=(runner,), name="purgatory-notifier-close")
+            thread = threading.Thread(target=self._end, args=connection, name="purgatory-notifier-close")
             thread.start()
             thread.join()
         else:
-            self._end(runner)
+            self._end(*connection)
 
-    def _end(self, runner: asyncio.Runner) -> None:
+    def _end(self, runner: asyncio.Runner, transport: Transport) -> None:
         try:
-            runner.run(_close(self._transport, self._timeout))
+            _end(runner, transport, self._timeout)
         except Exception as error:
             _LOGGER.warning("the transport of a notifier was not closed: %s", error)
-        finally:
-            runner.close()
+
+    def _take_runner(self) -> tuple[asyncio.Runner, Transport] | None:
+        """Return the runner and the transport, and forget the runner; return None if there is no runner."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return None
+        assert self._when_freed is not None
+        self._when_freed.detach()
+        return runner, self._transport
+
+    def _close_at_exit(self) -> None:
+        """Close the connection, unless a daemon thread uses it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                connection = self._take_runner()
+                if connection is not None:
+                    _end_quietly(*connection)
+            finally:
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -218,7 +241,12 @@ class Notifier:
     def _publish_one(self, payload: str, until: float) -> None:
         self._has_published = False  # after a call that raised, a transport opens a new connection
         if self._runner is None:
-            self._runner = asyncio.Runner(loop_factory=_private_loop)
+            runner = asyncio.Runner(loop_factory=_private_loop)
+            # A runner keeps the context in which its loop is created, and with it, whatever the caller's context holds.
+            contextvars.Context().run(runner.get_loop)
+            self._when_freed = weakref.finalize(self, _close_freed, runner, self._transport)
+            self._when_freed.atexit = False  # _close_at_exit closes the connection then, unless a thread uses it
+            self._runner = runner
         publish = self._transport.publish(payload)
         if not self._runner.run(_at_most(publish, max(0.0, until - time.monotonic()))):
             if full := getattr(self._transport, "_full_sockets", None):
@@ -257,13 +285,50 @@ async def _at_most(coroutine: Coroutine[Any, Any, None], seconds: float) -> bool
 
 
 async def _close(transport: Transport, seconds: float) -> None:
-    """Cancel the tasks of a call that a signal handler has ended, and close the transport."""
+    """Cancel the tasks of a call that a signal handler has ended, close the transport, and cancel the tasks that the
+    client library leaves.
+    """
+    await _cancel_others()
+    try:
+        await _at_most(transport.aclose(), seconds)
+    finally:
+        await _cancel_others()
+        await _at_most(asyncio.get_running_loop().shutdown_asyncgens(), _CANCEL_S)
+
+
+async def _cancel_others() -> None:
+    """Cancel every other task of this loop.  A task that does not end is left behind."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=_CANCEL_S)
-    await _at_most(transport.aclose(), seconds)
+
+
+def _end(runner: asyncio.Runner, transport: Transport, seconds: float) -> None:
+    """Close the transport and the loop of the runner."""
+    try:
+        runner.run(_close(transport, seconds))
+    finally:
+        runner.get_loop().close()  # not runner.close(): it waits for tasks that do not end and starts a thread
+
+
+def _end_quietly(runner: asyncio.Runner, transport: Transport) -> None:
+    """Close the transport and the loop of the runner soon; nothing is left to lose, so an error is not reported."""
+    with contextlib.suppress(Exception):
+        _end(runner, transport, _FREED_S)
+
+
+def _close_freed(runner: asyncio.Runner, transport: Transport) -> None:
+    """Close the connection of a notifier that was freed, in whichever thread it was freed.
+
+    If that thread runs an event loop, another thread closes the connection, and nothing waits for it.
+    """
+    if _is_loop_running():
+        with contextlib.suppress(RuntimeError):  # while the interpreter ends, no thread can be started
+            threading.Thread(target=_end_quietly, args=(runner, transport), name="purgatory-notifier-close").start()
+    else:
+        _end_quietly(runner, transport)
 
 
 def _private_loop() -> asyncio.AbstractEventLoop:
@@ -275,15 +340,26 @@ def _private_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(kind())
 
 
+_notifiers: Final["weakref.WeakSet[Notifier]"] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Close the connections that are left.  Threads that are not daemons have ended."""
+    for notifier in list(_notifiers):
+        notifier._close_at_exit()
+
+
 # Forked processes
 
-_notifiers: Final["weakref.WeakSet[Notifier]"] = weakref.WeakSet()
 _inherited: Final[list[object]] = []  # the parent's objects: closing them here would end the parent's connections
 
 
 def _begin_in_child() -> None:
     for notifier in list(_notifiers):
         _inherited.append((notifier._runner, notifier._transport))
+        if notifier._when_freed is not None:
+            notifier._when_freed.detach()
         notifier._begin(notifier._transport)
 
 

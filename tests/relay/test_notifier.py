@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -18,6 +21,7 @@ import pytest
 
 from purgatory import Purgatory, PurgatoryClosed
 from purgatory.relay import MemoryTransport, Notifier, Relay, Transport
+from purgatory.relay import notifier as notifier_module
 from purgatory.relay.codec import decode
 from purgatory.relay.notices import entries_of
 from tests.parts import missing
@@ -261,6 +265,270 @@ async def test_it_can_be_closed_in_a_running_loop() -> None:
     assert notifier._runner is None
     gc.collect()  # a coroutine or a loop that was left warns
     await asyncio.sleep(0)
+
+
+# Notifiers that nothing closes
+
+
+PROGRAM = """
+import asyncio, atexit, gc, os, sys, threading
+from purgatory.relay import {kind}, Notifier
+
+def checks():
+    notifier = Notifier({kind}({url!r}))
+    notifier.check("a")
+    return notifier
+
+def used_in_a_loop():
+    async def main():
+        notifier = await asyncio.to_thread(checks)
+        del notifier
+        gc.collect()
+    asyncio.run(main())
+
+def forks():
+    notifier = checks()
+    pid = os.fork()
+    if not pid:
+        notifier.check("child")
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    notifier.check("b")
+    assert notifier._has_published
+    return notifier
+
+def waits():
+    notifier = checks()
+    print("checked", flush=True)
+    sys.stdin.readline()
+    return notifier
+
+def checks_at_exit():
+    atexit.register(lambda: notifier.check("b"))
+    notifier = checks()
+    return notifier
+
+match sys.argv[1]:
+    case "global":
+        notifier = checks()
+    case "freed":
+        checks()
+    case "cycle":
+        cycle = [checks()]
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+    case "thread":
+        thread = threading.Thread(target=checks)
+        thread.start()
+        thread.join()
+    case "loop":
+        used_in_a_loop()
+    case "fork":
+        notifier = forks()
+    case "waits":
+        notifier = waits()
+    case "exit":
+        notifier = checks_at_exit()
+"""
+
+
+def program(engine: Engine, case: str) -> "subprocess.Popen[str]":
+    """Start the program, which uses a notifier and does not close it; it prints every warning about what is left."""
+    transport = engine.transport("c")
+    source = PROGRAM.format(kind=type(transport).__name__, url=engine.url)
+    arguments = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", source, case]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("case", ["global", "freed", "cycle", "thread", "loop", "fork", "exit"])
+def test_a_program_that_does_not_close_its_notifier(engine: Engine, case: str) -> None:
+    """The connection is closed when the notifier is freed or the program ends, so nothing is reported."""
+    with program(engine, case) as running:
+        assert running.communicate(timeout=60.0) == ("", "")
+        assert running.returncode == 0
+
+
+@ON_SERVERS
+@pytest.mark.parametrize("fault", ["killed", "stopped"])
+def test_a_program_that_ends_while_the_engine_is_away(engine: Engine, fault: str) -> None:
+    """The program ends nevertheless, and nothing is reported."""
+    if engine.given:
+        pytest.skip(f"{engine.variable} names a server that is not stopped")
+    with program(engine, "waits") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "checked\n"
+        if fault == "killed":
+            engine.kill()
+        else:
+            engine.stop()
+        try:
+            assert running.communicate("\n", timeout=60.0) == ("", "")
+            assert running.returncode == 0
+        finally:
+            if fault == "killed":
+                engine.start()
+            else:
+                engine.go_on()
+
+
+class Closing(MemoryTransport):
+    """A transport that records the threads in which it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[int] = []
+        self.fails = False
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0)
+        self.closed.append(threading.get_ident())
+        if self.fails:
+            raise OSError("it does not close")
+
+    def __copy__(self) -> "Closing":
+        return self
+
+
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_notifier_that_is_freed(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Reference counting frees it, although the context of a call refers to it; its connection is closed at once.
+
+    If that fails, nothing is reported.
+    """
+    transport = Closing()
+    transport.fails = fails
+    notifier = Notifier(transport)
+    context = contextvars.Context()
+    context.run(contextvars.ContextVar[object]("variable").set, notifier)
+    context.run(notifier.check, "a")
+    gone, runner = weakref.ref(notifier), notifier._runner
+    assert runner is not None
+    del notifier, context
+    assert gone() is None
+    assert transport.closed == [threading.get_ident()]
+    assert runner.get_loop().is_closed()
+    assert caplog.messages == []
+
+
+def test_a_notifier_that_is_freed_after_an_error() -> None:
+    """The error, which refers to its frames, does not keep the notifier alive."""
+
+    class Denying(NatsServer):
+        def settings(self) -> list[str]:
+            return ['authorization { users = [{user: app, password: x, permissions: {publish: {deny: "denied"}}}] }']
+
+    reason = Denying.missing()
+    if reason:
+        missing(reason)
+    server = Denying()
+    if server.given:
+        pytest.skip(f"{server.variable} names a server with other settings")
+    server.start()
+    try:
+        notifier = Notifier(server.transport("denied", f"nats://app:x@127.0.0.1:{server.port}"))
+        with contextlib.suppress(Exception):
+            notifier.check("a")
+        assert notifier._runner is not None
+        gone = weakref.ref(notifier)
+        del notifier
+        gc.collect()
+        assert gone() is None
+    finally:
+        server.close()
+
+
+def check_in_a_thread(notifier: Notifier) -> None:
+    """Check a key in a thread that has ended, with its reference to the notifier, when the function returns."""
+    thread = threading.Thread(target=notifier.check, args=["a"])
+    thread.start()
+    thread.join()
+
+
+async def test_a_notifier_that_is_freed_in_a_running_loop() -> None:
+    """Another thread closes the connection, so the loop is not blocked."""
+    transport = Closing()
+    notifier = Notifier(transport)
+    check_in_a_thread(notifier)
+    del notifier
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "purgatory-notifier-close":
+            thread.join()
+    assert len(transport.closed) == 1
+    assert transport.closed != [threading.get_ident()]
+
+
+async def test_a_notifier_that_is_freed_in_a_running_loop_while_the_program_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If no thread can be started any longer, the connection is left."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    transport = Closing()
+    notifier = Notifier(transport)
+    check_in_a_thread(notifier)
+    runner = notifier._runner
+    assert runner is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        del notifier
+        gc.collect()
+    assert transport.closed == []
+    await asyncio.to_thread(runner.close)
+
+
+def test_notifiers_at_the_end_of_the_program() -> None:
+    """Each one is disconnected, except if a thread uses it; it connects again if it is used after that."""
+    idle, busy = Closing(), Closing()
+    notifiers = [Notifier(idle), Notifier(busy), Notifier(Closing())]
+    for notifier in notifiers[:2]:
+        notifier.check("a")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(notifiers[1]._lock.acquire).result()
+        notifier_module._close_at_exit()
+        pool.submit(notifiers[1]._lock.release).result()
+    assert (len(idle.closed), len(busy.closed)) == (1, 0)
+    notifiers[0].check("b")
+    for notifier in notifiers:
+        notifier.close()
+    assert (len(idle.closed), len(busy.closed)) == (2, 1)
+
+
+def test_a_task_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``close`` leaves it behind."""
+    monkeypatch.setattr(notifier_module, "_CANCEL_S", 0.01)
+
+    class Leaving(MemoryTransport):
+        async def publish(self, payload: str) -> None:
+            tasks.append(asyncio.create_task(self._never_end()))
+
+        async def _never_end(self) -> None:
+            while not released:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.get_running_loop().create_future()
+
+        def __copy__(self) -> "Leaving":
+            return self
+
+    tasks: list[asyncio.Task[None]] = []
+    released: list[bool] = []
+    notifier = Notifier(Leaving())
+    notifier.check("a")
+    notifier.close()
+    assert not tasks[0].done()
+    released.append(True)
+    tasks[0]._log_destroy_pending = False  # type: ignore[attr-defined]
+    tasks.clear()
+    gc.collect()
+
+
+# Errors
 
 
 def test_a_notifier_that_others_use_for_too_long() -> None:
