@@ -148,6 +148,10 @@ def after_commit(connection: Any, send: Callable[[], None]) -> bool:
 
     Return False if the connection does not announce its commits; only SQLAlchemy sessions and Django connections do.
     Rolling back a savepoint does not withdraw the notice, because an unnecessary check does no harm.
+
+    If a session has not begun a transaction, this function begins one, as a query would.  Otherwise, the notice would
+    be sent with a later commit, because ``rollback`` and ``close`` announce nothing if there is no transaction.  Raises
+    InvalidRequestError if the session has ``autobegin=False``.
     """
     if _is_django(connection):
         connection.on_commit(send)
@@ -160,6 +164,8 @@ def after_commit(connection: Any, send: Callable[[], None]) -> bool:
         connection = connection.registry()
     if not _is(connection, "sqlalchemy.orm", "Session"):
         return False
+    if not connection.in_transaction():
+        _begin(connection)
     if _PENDING not in connection.info:
         from sqlalchemy import event
 
@@ -169,6 +175,17 @@ def after_commit(connection: Any, send: Callable[[], None]) -> bool:
         event.listen(connection, "after_transaction_end", _ended)
     connection.info[_PENDING].append(send)
     return True
+
+
+def _begin(session: Any) -> None:
+    """Begin a transaction; nothing is sent to the database yet."""
+    if not session.autobegin:
+        from sqlalchemy.exc import InvalidRequestError
+
+        raise InvalidRequestError(
+            "check_in needs a transaction, and autobegin is disabled on this session: call session.begin() first"
+        )
+    session.begin()
 
 
 def _committed(session: Any) -> None:

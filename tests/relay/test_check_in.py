@@ -295,6 +295,39 @@ def test_savepoints(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize("end", ["rollback", "close", "reset"])
+@pytest.mark.parametrize("is_scoped", [False, True])
+def test_a_session_that_has_not_begun_a_transaction(tmp_path: Path, end: str, is_scoped: bool) -> None:
+    """``check_in`` begins it, so its end drops the notice, and its commit sends it."""
+    transport = Plain()
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'orders.sqlite'}")
+    make = sessionmaker(engine)
+    session: Any = scoped_session(make) if is_scoped else make()
+    with Notifier(transport) as notifier:
+        notifier.check_in(session, ["dropped"])
+        getattr(session, end)()
+        notifier.check_in(session, {"o-1": 3})
+        session.execute(text("SELECT 1"))
+        assert transport.sent == []
+        session.commit()
+        assert transport.sent == [NOTICE]
+    session.close()
+    engine.dispose()
+
+
+def test_a_session_that_must_be_begun_explicitly(tmp_path: Path) -> None:
+    """With ``autobegin=False``, ``check_in`` raises before the transaction, as a query does, and remembers nothing."""
+    transport = Plain()
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'orders.sqlite'}")
+    with Notifier(transport) as notifier, Session(engine, autobegin=False) as session:
+        with pytest.raises(sqlalchemy.exc.InvalidRequestError, match=r"call session\.begin\(\)"):
+            notifier.check_in(session, ["refused"])
+        with session.begin():
+            notifier.check_in(session, {"o-1": 3})
+        assert transport.sent == [NOTICE]
+    engine.dispose()
+
+
 def test_a_notice_after_a_commit_that_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The change is committed, so the commit does not raise; the error is logged."""
     transport = Plain()
@@ -327,6 +360,28 @@ async def test_a_relay_checks_after_the_commit_of_a_session(tmp_path: Path, is_s
         assert not waiting.done()
         await session.commit()
         assert await waiting is True
+        await relay.aclose()
+    assert [payload.partition('"keys"')[2] for payload in transport.sent] == [',[["o-1",3]]]']
+    await (session.remove() if is_scoped else session.close())
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("end", ["rollback", "close"])
+@pytest.mark.parametrize("is_scoped", [False, True])
+async def test_an_async_session_that_has_not_begun_a_transaction(tmp_path: Path, end: str, is_scoped: bool) -> None:
+    """``check_in`` begins it, so its end drops the notice, and its commit sends it."""
+    transport = Plain()
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'orders.sqlite'}")
+    make = async_sessionmaker(engine)
+    session: Any = async_scoped_session(make, asyncio.current_task) if is_scoped else make()
+    room = Purgatory[Any]("test")
+    async with room, Relay(room, transport, heartbeat=60.0, resync_every=3600.0) as relay:
+        await relay.check_in(session, ["dropped"])
+        await getattr(session, end)()
+        await relay.check_in(session, {"o-1": 3})
+        await session.execute(text("SELECT 1"))
+        await session.commit()
+        await asyncio.sleep(0)
         await relay.aclose()
     assert [payload.partition('"keys"')[2] for payload in transport.sent] == [',[["o-1",3]]]']
     await (session.remove() if is_scoped else session.close())
