@@ -30,9 +30,9 @@ class Use(Generic[C]):
     __slots__ = ("connection", "is_released", "lock", "loop", "pid", "users")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
-        self.loop = loop
-        self.pid = pid
-        self.lock = asyncio.Lock()
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.pid: int = pid
+        self.lock: asyncio.Lock = asyncio.Lock()
         self.connection: C | None = None
         self.users: int = 0
         self.is_released: bool = False
