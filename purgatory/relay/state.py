@@ -306,20 +306,6 @@ class RelayState(Mapping[K, V]):
         """Whether :meth:`try_due` has anything to do."""
         return bool(self._taken or self._order)
 
-    @property
-    def due(self) -> int:
-        """The number of waits that are to be tried after the checks of the read."""
-        return len(self._due) + sum(group.skips and _is_over(group, wait) for group, wait in self._taken_waits())
-
-    @property
-    def early(self) -> int:
-        """The number of waits that are recorded under a key."""
-        recorded = sum(len(group.waits) for group in self._early.values())
-        return recorded + sum(not _is_over(group, wait) for group, wait in self._taken_waits())
-
-    def _taken_waits(self) -> Iterator[tuple[_Group, RelayWait]]:
-        return ((group, wait) for group in self._taken for wait in group.waits)
-
     def try_due(self, number: int) -> None:
         """Take the next ``number`` steps, or all that are left: take the groups apart, and then try the due waits.
 
@@ -343,7 +329,7 @@ class RelayState(Mapping[K, V]):
             return
         wait, _ = group.waits.popitem()
         wait.group = None
-        if not _is_over(group, wait):
+        if group.number < wait.since:  # the read began before the wait
             self._join(wait, group.key)
         elif group.skips:
             assert wait.operation is not None
@@ -387,8 +373,3 @@ class RelayState(Mapping[K, V]):
         for arrival, wait in self._due.items():
             assert wait.operation is not None and wait.operation._op_id == arrival
         assert self._due.keys() <= set(self._order)
-
-
-def _is_over(group: _Group, wait: RelayWait) -> bool:
-    """Return whether the record of a wait in a group that has been taken is over, because the key is now known."""
-    return group.number >= wait.since

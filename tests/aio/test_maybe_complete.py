@@ -280,7 +280,7 @@ async def test_an_error_after_an_interrupt_leaves_the_other_waits_for_later(cloc
 
 
 async def test_an_error_of_the_last_wait_leaves_nothing_for_later(clock: VirtualClock) -> None:
-    """The wait goes on, because the caller has received the error."""
+    """The caller gets the error, and the wait continues until the next call."""
     async with ThresholdPurgatory("marks", clock=clock) as marks:
         (task,) = await wait_in_tasks(marks, ("a", 3))
 
