@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["HEARTBEAT_MS", "KILLED_SESSION_MS", "PATIENCE", "SESSION_MS", "Member", "fetch_waits"]
 
-PATIENCE = 60.0  # seconds; only a failing test waits this long
+PATIENCE = 15.0  # seconds; only a failing test waits this long
 SESSION_MS = 6000  # librdkafka sends a heartbeat only once a second, whatever its interval
 KILLED_SESSION_MS = 2000  # of a member that a test kills
 HEARTBEAT_MS = 100
