@@ -26,13 +26,13 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Client", "main"]
+__all__ = ["Client", "InMemoryServer", "main"]
 
 FORMS = {
     "thresholds": "purgatory, thresholds",
@@ -104,34 +104,54 @@ async def _settle(turns: int = 8) -> None:
         await asyncio.sleep(0)
 
 
-async def _measure(name: str, requests: int) -> dict[str, float]:
-    import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    from uvicorn.server import ServerState
+class InMemoryServer:
+    """uvicorn's HTTP protocol, and the application in the given form; inside ``async with``, it can be connected to."""
 
-    from benchmarks.server.app import FORMS as APPLICATIONS
-    from benchmarks.server.app import make_app
+    def __init__(self, name: str) -> None:
+        import uvicorn
+        from uvicorn.server import ServerState
 
-    form = APPLICATIONS[name]()
-    app = make_app(form)
-    config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_level="critical", access_log=False)
-    config.load()
-    state = ServerState()
-    loop = asyncio.get_running_loop()
-    lifespan = None if form.lifespan is None else form.lifespan(app)
-    if lifespan is not None:
-        await lifespan.__aenter__()
+        from benchmarks.server.app import FORMS as APPLICATIONS
+        from benchmarks.server.app import make_app
 
-    def connect(after: int) -> Client:
+        self.form = APPLICATIONS[name]()
+        app = make_app(self.form)
+        self._config = uvicorn.Config(
+            app, http="httptools", ws="none", lifespan="off", log_level="critical", access_log=False
+        )
+        self._config.load()
+        self.state = ServerState()
+        self._lifespan = None if self.form.lifespan is None else self.form.lifespan(app)
+
+    async def __aenter__(self) -> Self:
+        if self._lifespan is not None:
+            await self._lifespan.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._lifespan is not None:
+            await self._lifespan.__aexit__(*error)  # type: ignore[arg-type]
+
+    def connect(self, key: str, after: int) -> Client:
+        """Connect a new client, and send its request."""
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
         client = Client()
-        client.protocol = HttpToolsProtocol(config, state, {}, loop)
+        client.protocol = HttpToolsProtocol(self._config, self.state, {}, asyncio.get_running_loop())
         client.protocol.connection_made(client)
-        client.protocol.data_received(b"GET /topics/orders?after=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % after)
+        client.protocol.data_received(
+            b"GET /topics/%s?after=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (key.encode(), after)
+        )
         return client
 
+
+async def _measure(name: str, requests: int) -> dict[str, float]:
+    server = InMemoryServer(name)
+    await server.__aenter__()  # the process ends before it could be left
+    form, state = server.form, server.state
     topic = form.topics["orders"]
     for number in range(3):  # so that caches and free lists exist before the measurement
-        client = connect(number)
+        client = server.connect("orders", number)
         await _settle()
         topic.end += 1
         await form.wake("orders", topic)
@@ -141,7 +161,7 @@ async def _measure(name: str, requests: int) -> dict[str, float]:
     before = _resident()
     clients = []
     for number in range(requests):
-        clients.append(connect(topic.end + number))
+        clients.append(server.connect("orders", topic.end + number))
         if number % 1_000 == 999:
             await _settle()
     await _settle()
@@ -165,7 +185,7 @@ async def _measure(name: str, requests: int) -> dict[str, float]:
     waiting = clients[publishes:]
     assert not any(client.answered for client in waiting)
 
-    turns = _Turns(loop)
+    turns = _Turns(asyncio.get_running_loop())
     leaving = waiting[: len(waiting) // 2]
     if name != "event" and leaving:
         turns.start()
@@ -177,7 +197,7 @@ async def _measure(name: str, requests: int) -> dict[str, float]:
         result["hang-up"] = (time.process_time() - began) / len(leaving) * 1e6
         turns.stop()
         waiting = waiting[len(leaving) :]
-    if lifespan is not None and waiting:
+    if form.lifespan is not None and waiting:
         turns.start()
         began = time.process_time()
         await form.room.aclose()  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from purgatory import COMPILED, Purgatory
 from purgatory.core.operation.waits import MISSING, until_wait
@@ -136,6 +137,34 @@ async def _event(number: int) -> None:
     await _in_tasks(number, wait, lambda index: events[index].set())
 
 
+# A long poll, as in the section "server": ten requests wait on each key, and a publish completes all of them.
+
+
+def _requests(form: str) -> Callable[[int], Awaitable[None]]:
+    async def polls(number: int) -> None:
+        from .connections import InMemoryServer  # needs the extra 'examples'
+
+        async with InMemoryServer(form) as server:
+            clients = [server.connect(f"orders-{index // 10}", 0) for index in range(number)]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            for key, topic in list(server.form.topics.items()):
+                topic.end += 1
+                await server.form.wake(key, topic)
+            while server.state.tasks:
+                await asyncio.sleep(0)
+            assert all(client.answered for client in clients)
+
+    return polls
+
+
+async def _undetected(number: int) -> None:
+    from purgatory.asgi.connection import Connection
+
+    with patch.object(Connection, "watch", lambda connection, operation: False):
+        await _requests("wait")(number)
+
+
 LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
     "class": ("park + check, 1,000 outstanding, one key, a user's class", _user_class),
     "text": ("the same with a str as the key", _text_keys),
@@ -147,6 +176,10 @@ LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
     "frame": ("the same through one more coroutine, with try", _frame),
     "park": ("the same with park() and a check", _park),
     "event": ("the same with asyncio.timeout and an Event", _event),
+    "request": ("a request to uvicorn that purgatory.asgi parks, ten answers for each check", _requests("wait")),
+    "request-undetected": ("the same, but without reading from the connection to detect a disconnect", _undetected),
+    "request-event": ("the same with asyncio.timeout and an Event", _requests("event")),
+    "request-reader": ("the same with a task that detects the disconnect", _requests("event-reader")),
 }
 
 
