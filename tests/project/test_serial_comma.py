@@ -5,6 +5,7 @@ looks like such a list: "in a task, parking and checking", "the server, which re
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -97,8 +98,13 @@ def _comments(source: str) -> Iterator[str]:
     yield " ".join(block)
 
 
+@functools.cache
+def texts() -> list[tuple[str, str]]:
+    """Return each text with its place: the pages, and the docstrings and comments of the package."""
+    return list(_texts())
+
+
 def _texts() -> Iterator[tuple[str, str]]:
-    """Yield each text with its place: the pages, and the docstrings and comments of the package."""
     for path in PAGES:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -110,9 +116,6 @@ def _texts() -> Iterator[tuple[str, str]]:
                 if docstring is not None:
                     yield f"{place}: {getattr(node, 'name', 'module')}", docstring
         yield from ((f"{place}: a comment", comment) for comment in _comments(source))
-
-
-TEXTS = list(_texts())
 
 
 @pytest.mark.parametrize(
@@ -155,12 +158,12 @@ def test_what_only_looks_like_a_list_is_not_found(text: str) -> None:
 
 def test_the_search_finds_most_lists_of_the_documentation() -> None:
     """If all lists lost their last commas, hundreds of them would be found."""
-    found = [place for place, text in TEXTS for _ in lists_without_comma(re.sub(r",(\s(?:and|or)\s)", r"\1", text))]
+    found = [place for place, text in texts() for _ in lists_without_comma(re.sub(r",(\s(?:and|or)\s)", r"\1", text))]
     assert len([place for place in found if place.startswith("docs/")]) > 150
     assert len([place for place in found if place.startswith("purgatory/")]) > 100
 
 
 def test_every_list_has_the_serial_comma() -> None:
     """No page, docstring or comment contains a list of short items without a comma before the last one."""
-    found = [(place, listed) for place, text in TEXTS for listed in lists_without_comma(text)]
+    found = [(place, listed) for place, text in texts() for listed in lists_without_comma(text)]
     assert [(place, listed) for place, listed in found if listed not in NO_LISTS] == []
