@@ -7,7 +7,8 @@ processes take; ``an idle loop`` is the same measurement with nothing to do.  Th
 ``expire``    all deadlines lie at one instant.  Peers: as many ``call_at`` timers of asyncio and uvloop at one instant.
 ``close``     ``aclose()`` while all are parked; it answers all operations.  The event loops have no such call.
 ``remove``    ``aclose()`` of a timer that holds them all: plain timer tasks with deadlines spread over an hour.
-``one operation``  on a twenty-fifth as many keys is completed: the most keys that the guarantees recommend.
+``one operation``  on a tenth as many keys is completed.  Peer: a plain dict with as many keys, which maps each to an
+              object of its own, loses all of them one after another, which frees the objects.
 ``for key``   ``acancel_for_key`` for one key with a tenth as many operations.
 ``withdraw``  the operations are cancelled, 1,000 in each turn of the loop, as if clients disconnected.  Peers: as many
               timer handles, cancelled in the same portions; asyncio rebuilds its heap when half of it is cancelled.
@@ -21,6 +22,7 @@ import gc
 import random
 import statistics
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -200,6 +202,19 @@ async def _one_operation(number: int) -> Turn:
         return monitor.longest
 
 
+class _Entry:
+    __slots__ = ("after", "before", "key", "value")
+
+
+async def _dict_entries(number: int) -> Turn:
+    entries = {key: _Entry() for key in range(number // 10)}
+    keys = tuple(entries)
+    gc.freeze()
+    async with watched() as monitor:
+        deque(map(entries.__delitem__, keys), maxlen=0)
+    return monitor.longest
+
+
 async def _for_key(number: int) -> Turn:
     async with Purgatory[Any]("for key") as purgatory:
         for _ in range(number // 10):
@@ -274,11 +289,11 @@ def rows(scale: Scale) -> Iterator[Row]:
         what = f"{grouped(number // 10)} on one key, acancel_for_key, {kind}"
         yield from _compared(what, kind, number, repeats, _for_key, None)
         what = f"{grouped(number // 10)} keys of one operation, {kind}"
-        yield from _compared(what, kind, number, repeats, _one_operation, None)
+        yield from _compared(what, kind, number, repeats, _one_operation, _dict_entries, "the entries of a dict")
 
 
 def _compared(
-    what: str, kind: str, number: int, repeats: int, ours: Scenario, theirs: Scenario | None
+    what: str, kind: str, number: int, repeats: int, ours: Scenario, theirs: Scenario | None, peer: str = ""
 ) -> Iterator[Row]:
     own, peers = [], []
     for _ in range(repeats):
@@ -289,8 +304,9 @@ def _compared(
     row = Row(SECTION, f"longest turn, {what}", "ms", statistics.median(by_cpu), budget=Budget.at_most_value(5.0))
     wall = Row(SECTION, f"the same in wall-clock time, {what}", "ms", statistics.median(by_wall))
     if peers:
-        _beside(row, f"{kind} timers", by_cpu, [turn.cpu_ms for turn in peers])
-        _beside(wall, f"{kind} timers", by_wall, [turn.wall_ms for turn in peers])
+        peer = peer or f"{kind} timers"
+        _beside(row, peer, by_cpu, [turn.cpu_ms for turn in peers])
+        _beside(wall, peer, by_wall, [turn.wall_ms for turn in peers])
     yield row
     yield wall
 
