@@ -1,11 +1,11 @@
 """Event loops in threads: how much more work two loops do than one loop does in the same time.
 
 Each thread runs an event loop with a purgatory of its own, parks operations, and completes them through a check, as in
-``watching``; the loops share nothing but the package.  One loop and two loops take turns of a tenth of a second in the
-same process, so that a change in the speed of the machine meets both.  The rate counts the steps of all loops until the
-last one has finished.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step,
-which grows if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row
-shows the same loops in two processes, which share nothing at all; it is the most that this machine can do.
+``watching``; the loops share nothing but the package.  One loop and two loops take turns of a fifth of a second in the
+same process, so that a change in the speed of the machine meets both.  The rate is the sum of the rates of all loops in
+that time.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step, which grows
+if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
+same loops in two processes, which share nothing at all; it is the most that this machine can do.
 
 Every process loads the package from bytecode files.  CPython 3.13 without the GIL makes the constants of code immortal
 only then: in a process that compiles the sources itself, all loops count the references to the same numbers, and wait
@@ -32,6 +32,8 @@ __all__ = ["prepare", "rows"]
 
 SECTION = "threads"
 OUTSTANDING = 1_000
+TURN = 0.2  # seconds
+_AT_ONCE = 100  # steps between two looks at the clock
 
 
 def _has_gil() -> bool:
@@ -46,7 +48,7 @@ def prepare() -> None:
 
 def rows(scale: Scale) -> Iterator[Row]:
     """Measure one loop and two loops in turn."""
-    steps, turns = 6_000, scale.pick(80, 20)
+    turns = scale.pick(80, 20)
     one, two, apart, compiled_here = [], [], [], []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ended:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
@@ -57,11 +59,11 @@ def rows(scale: Scale) -> Iterator[Row]:
         processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
         compiling = None if _has_gil() else ended.enter_context(_Loops(without, 2))
         for _ in range(turns):
-            one.append(_measure([threads], 1, steps))
-            two.append(_measure([threads], 2, steps))
-            apart.append(_measure(processes, 1, steps))
+            one.append(_measure([threads], 1))
+            two.append(_measure([threads], 2))
+            apart.append(_measure(processes, 1))
             if compiling is not None:
-                compiled_here.append(_measure([compiling], 2, steps))
+                compiled_here.append(_measure([compiling], 2))
     how = "with" if _has_gil() else "without"
     row = _row("park and check, steps of all loops: two loops in two threads", two, one)
     row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
@@ -83,18 +85,17 @@ def _row(what: str, ours: list[tuple[float, float]], one: list[tuple[float, floa
     return row
 
 
-def _measure(processes: "list[_Loops]", loops: int, steps: int) -> tuple[float, float]:
-    """Run the steps in the given number of loops of each process, all at the same time.
+def _measure(processes: "list[_Loops]", loops: int) -> tuple[float, float]:
+    """Run the given number of loops of each process, all at the same time.
 
-    Return the steps per second of all loops, from the first start to the last end, and the nanoseconds of CPU time per
-    step.
+    Return the steps per second of all loops, and the nanoseconds of CPU time per step.
     """
-    began = time.perf_counter()
     for process in processes:
-        process.begin(loops, steps)
-    cpu = sum(process.end() for process in processes)
-    took = time.perf_counter() - began
-    return len(processes) * loops * steps / took, cpu / (len(processes) * loops * steps) * 1e9
+        process.begin(loops, TURN)
+    found = [process.end() for process in processes]
+    return sum(rate for rate, _, _ in found), 1e9 * sum(cpu for _, _, cpu in found) / sum(
+        steps for _, steps, _ in found
+    )
 
 
 class _Loops:
@@ -105,17 +106,18 @@ class _Loops:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
-        self.begin(loops, 10)
+        self.begin(loops, 0.0)
         self.end()
 
-    def begin(self, loops: int, steps: int) -> None:
+    def begin(self, loops: int, seconds: float) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{loops} {steps}\n")
+        self._process.stdin.write(f"{loops} {seconds}\n")
 
-    def end(self) -> float:
-        """Wait until all loops have finished; return the seconds of CPU time of all of them."""
+    def end(self) -> tuple[float, int, float]:
+        """Wait until all loops have finished.  Return their steps per second, their steps, and their CPU seconds."""
         assert self._process.stdout is not None
-        return float(self._process.stdout.readline())
+        rate, steps, cpu = self._process.stdout.readline().split()
+        return float(rate), int(steps), float(cpu)
 
     def __enter__(self) -> Self:
         return self
@@ -125,29 +127,31 @@ class _Loops:
 
 
 def _serve(loops: int, first_core: int) -> None:
-    """For each line with a number of loops and a number of steps on standard input: run the steps in each of so many
-    loops, and print the CPU time of all of them."""
-    orders: list[queue.SimpleQueue[int]] = [queue.SimpleQueue() for _ in range(loops)]
-    used: queue.SimpleQueue[float] = queue.SimpleQueue()
+    """For each line with a number of loops and a number of seconds on standard input: run so many loops for that time,
+    and print their steps per second, their steps, and their CPU seconds."""
+    orders: list[queue.SimpleQueue[float]] = [queue.SimpleQueue() for _ in range(loops)]
+    done: queue.SimpleQueue[tuple[float, int, float]] = queue.SimpleQueue()
 
-    async def run(number: int, given: "queue.SimpleQueue[int]") -> None:
-        with contextlib.suppress(AttributeError):  # Linux only; a tenth of a second is too short to spread the threads
+    async def run(number: int, given: "queue.SimpleQueue[float]") -> None:
+        with contextlib.suppress(AttributeError):  # Linux only; a fifth of a second is too short to spread the threads
             cores = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(0, {cores[(first_core + number) % len(cores)]})
         fifo = Fifo(OUTSTANDING, 1)
         while True:
-            steps = given.get()
-            began = time.thread_time()
-            fifo.steps(steps)
-            used.put(time.thread_time() - began)
+            seconds = given.get()
+            steps, cpu, began = 0, time.thread_time(), time.perf_counter()
+            while not steps or time.perf_counter() - began < seconds:
+                fifo.steps(_AT_ONCE)
+                steps += _AT_ONCE
+            done.put((steps / (time.perf_counter() - began), steps, time.thread_time() - cpu))
 
     for number, given in enumerate(orders):
         threading.Thread(target=asyncio.run, args=[run(number, given)], daemon=True).start()
     for line in sys.stdin:
-        active, steps = map(int, line.split())
-        for given in orders[:active]:
-            given.put(steps)
-        print(sum(used.get() for _ in range(active)), flush=True)
+        active, seconds = line.split()
+        for given in orders[: int(active)]:
+            given.put(float(seconds))
+        print(*map(sum, zip(*[done.get() for _ in range(int(active))], strict=True)), flush=True)
     os._exit(0)  # skip the shutdown of the interpreter, which is not measured
 
 
