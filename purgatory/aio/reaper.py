@@ -108,11 +108,9 @@ class Reaper:
                 # task was destroyed.
                 self.task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    def stop(self, task: "asyncio.Task[None] | None") -> None:
-        """Wake every sleeper, because the timer is closed; also cancel ``task`` unless another task has replaced it."""
+    def stop(self) -> None:
+        """Wake every sleeper, because the timer is closed.  The task then ends by itself."""
         self._wake_sleepers()
-        if task is not None and task is self.task:
-            task.cancel()
 
     def leave_loop(self) -> None:
         """End the task and wake every sleeper, because the timer is about to move from its loop to another one."""

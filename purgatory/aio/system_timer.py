@@ -151,7 +151,7 @@ class SystemTimer(BaseTimer):
                 await self._end_in_slices(closing)
             finally:
                 if not closing.dropped:
-                    self._reaper.stop(reaper_task)
+                    self._reaper.stop()
                 closing.end()
         if reaper_task is not None and not reaper_task.done():
             await asyncio.wait([reaper_task])
