@@ -315,6 +315,34 @@ async def test_a_finalizer_may_make_a_request_between_any_two_statements(clock: 
     assert chosen > 20
 
 
+async def test_a_request_inside_another_one_that_fails_is_not_lost(clock: VirtualClock) -> None:
+    """The comparison of a key makes a request, and then raises: only that request remains."""
+
+    class Requesting:
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            if armed:
+                armed.clear()
+                purgatory.check_threadsafe("late")
+                raise Boom
+            return self is other
+
+    armed: set[str] = set()
+    async with Purgatory[Op]("threads", clock=clock) as purgatory:
+        late = park(purgatory, "late")
+        late.ready = True
+        inbox = purgatory._soon._inbox
+        purgatory.check_threadsafe(Requesting())
+        armed.add("once")
+        with pytest.raises(Boom):
+            purgatory.check_threadsafe(Requesting())
+        inbox.clear()  # what was requested before; the request of the comparison is kept elsewhere
+        await clock.settle()
+        assert late.outcome is Outcome.COMPLETED
+
+
 async def test_an_unhashable_key_raises_in_the_calling_thread(clock: VirtualClock) -> None:
     """The call raises TypeError, and the loop is not woken."""
     async with Purgatory[Op]("threads", clock=clock) as purgatory:

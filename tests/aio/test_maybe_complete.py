@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from purgatory import Event, Observer, ThresholdPurgatory
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, wait_after, wait_in_tasks
 
 
@@ -295,3 +296,90 @@ async def test_an_error_of_the_last_wait_leaves_nothing_for_later(clock: Virtual
         assert not task.done()
         assert marks.maybe_complete("a", 5) == 1
         assert await task == 5
+
+
+async def test_the_next_call_counts_everything_that_interrupts_have_left(clock: VirtualClock) -> None:
+    """Two interrupted calls leave a wait each, in order of arrival; the next call completes both and counts them."""
+    order: list[object] = []
+
+    class Interrupting(Observer):
+        def completed(self, event: Event) -> None:
+            order.append(event.keys[0])
+            if event.keys[0] in {"a", "b"} and order.count(event.keys[0]) == 1:
+                raise KeyboardInterrupt
+
+    async with ThresholdPurgatory("marks", clock=clock, observers=[Interrupting()]) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 1), ("a", 2), ("b", 1), ("b", 2), ("c", 1))
+        for key in ("a", "b"):
+            with pytest.raises(KeyboardInterrupt):
+                marks.maybe_complete(key, 5)
+        assert marks.maybe_complete("c", 5) == 3
+        assert order == ["a", "b", "c", "a", "b"]
+        assert await asyncio.gather(*tasks) == [5] * 5
+
+
+async def test_an_interrupted_wait_is_completed_before_the_later_ones(clock: VirtualClock) -> None:
+    """Its own ending was interrupted, so the wait itself is kept, too, in its place."""
+    async with ThresholdPurgatory("marks", clock=clock) as marks:
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            await marks.wait("a", number, None)
+            order.append(number)
+
+        tasks = [asyncio.ensure_future(wait(number)) for number in (1, 2, 3)]
+        await clock.settle()
+
+        def interrupt() -> int:
+            del clock.now_ms
+            raise KeyboardInterrupt
+
+        clock.now_ms = interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        await asyncio.gather(*tasks)
+        assert order == [1, 2, 3]
+
+
+async def test_calls_during_the_postponed_work_are_queued_and_see_an_empty_context(clock: VirtualClock) -> None:
+    """The work in the next turn belongs to no caller, and an observer's call does not run in the middle of it."""
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+    seen: list[tuple[object, str]] = []
+
+    class Calling(Observer):
+        def completed(self, event: Event) -> None:
+            seen.append((event.keys[0], variable.get()))
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+            if len(seen) == 2:
+                assert marks.maybe_complete("b", 9) == 0
+
+    async with ThresholdPurgatory("marks", clock=clock, observers=[Calling()]) as marks:
+        tasks = await wait_in_tasks(marks, ("a", 1), ("a", 2), ("a", 3), ("b", 1))
+        variable.set("the caller's")
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        await asyncio.gather(*tasks)
+        assert seen == [("a", "the caller's"), ("a", "none"), ("a", "none"), ("b", "none")]
+
+
+def test_an_interrupt_while_no_loop_runs_propagates_unchanged(clock: ManualClock) -> None:
+    """Without a running loop, there is no next turn; the next call does the rest."""
+    marks = ThresholdPurgatory("marks", clock=clock, observers=[InterruptingOnce()])
+    with asyncio.Runner() as runner:
+
+        async def begin() -> list[asyncio.Task[Any]]:
+            return await wait_in_tasks(marks, ("a", 1), ("a", 2))
+
+        tasks = runner.run(begin())
+        with pytest.raises(KeyboardInterrupt):
+            marks.maybe_complete("a", 5)
+        assert marks.maybe_complete("c", 1) == 1
+
+        async def end() -> list[Any]:
+            results = await asyncio.gather(*tasks)
+            await marks.aclose()
+            await marks._purgatory.timer.aclose()
+            return results
+
+        assert runner.run(end()) == [5, 5]
