@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from purgatory import PurgatoryClosed, PurgatoryFull
+from purgatory import OperationCancelled, PurgatoryClosed, PurgatoryFull
 from purgatory.errors import RelayLost
 
 from .asked import InvalidWait
@@ -75,6 +75,7 @@ class PurgatoryErrorMiddleware:
     TooManyWaits, one client        429 and Retry-After         the same before it is accepted, then close 1013
     PurgatoryClosed                 503 and Retry-After         the same before it is accepted, then close 1012
     RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
+    OperationCancelled              503 and Retry-After         the same before it is accepted, then close 1013
     InvalidWait                     422                         the same before it is accepted, then close 1008
     ClientDisconnected              499, seen by no client      nothing
     ==============================  ==========================  ============================================
@@ -236,6 +237,8 @@ def _response(error: Exception) -> tuple[int, str]:
         return 503, "the server is shutting down"
     if isinstance(error, RelayLost):
         return 503, "the server is temporarily unavailable"
+    if isinstance(error, OperationCancelled):
+        return 503, "the request was withdrawn"
     if isinstance(error, TooManyWaits):
         return 429, "too many requests from this client are waiting"
     if isinstance(error, PurgatoryFull) and error.key is not None:
@@ -262,6 +265,7 @@ _ANSWERED: Final = (
     PurgatoryClosed,
     RelayLost,
     PurgatoryFull,
+    OperationCancelled,
 )  # if there are several, the first one counts
 _REPLACING: Final = (ConnectionAbortedError, ConnectionResetError, BrokenPipeError, *_ANSWERED)
 _DISCONNECTS: Final = ("ClientDisconnect", "RequestAborted")  # of Starlette and Django

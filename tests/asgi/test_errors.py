@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
+from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryError, PurgatoryFull
 from purgatory.asgi import ClientDisconnected, PurgatoryErrorMiddleware, Wait, install_errors, waiting
 from purgatory.asgi.types import Message, Receive, Scope, Send
 from purgatory.relay import MemoryTransport, Relay, RelayLost
@@ -22,6 +22,7 @@ FULL = PurgatoryFull("purgatory 'x' is full", limit=3)
 KEY_FULL = PurgatoryFull("key 'secret' is full", limit=3, key="secret")
 CLOSED = PurgatoryClosed("purgatory 'x' is closed")
 LOST = RelayLost("the relay is not connected: host 'secret' refused")
+WITHDRAWN = OperationCancelled("the operation was withdrawn", keys=("secret",), reason="secret")
 LEFT = ClientDisconnected("the client has disconnected")
 
 
@@ -38,8 +39,15 @@ def raising(error: BaseException, *messages: Message, **options: Any) -> Purgato
 
 @pytest.mark.parametrize(
     ("error", "status", "retry_after"),
-    [(FULL, 503, "2"), (KEY_FULL, 429, "2"), (CLOSED, 503, "2"), (LOST, 503, "2"), (LEFT, 499, None)],
-    ids=["full", "key full", "closed", "lost", "left"],
+    [
+        (FULL, 503, "2"),
+        (KEY_FULL, 429, "2"),
+        (CLOSED, 503, "2"),
+        (LOST, 503, "2"),
+        (WITHDRAWN, 503, "2"),
+        (LEFT, 499, None),
+    ],
+    ids=["full", "key full", "closed", "lost", "withdrawn", "left"],
 )
 async def test_an_error_becomes_a_response(error: Exception, status: int, retry_after: str | None) -> None:
     """An error becomes one complete response that contains neither the key nor the engine of the relay; Retry-After is
@@ -122,9 +130,9 @@ async def test_a_hang_up_after_the_start_ends_quietly() -> None:
     assert call.sent == [start]
 
 
-@pytest.mark.parametrize("error", [Boom(), OperationCancelled(), ExceptionGroup("", [FULL, Boom()])])
+@pytest.mark.parametrize("error", [Boom(), PurgatoryError("stuck"), ExceptionGroup("", [FULL, Boom()])])
 async def test_other_errors_pass(error: Exception) -> None:
-    """Other errors propagate to the application, including the cancellation of an operation by other code."""
+    """Other errors propagate to the server, including the error of an operation that an operator makes fail."""
     call = Call.get(raising(error))
     with pytest.raises(type(error)) as raised:
         await call.task
@@ -148,6 +156,8 @@ async def test_cancellation_passes() -> None:
         (ExceptionGroup("", [FULL, LEFT]), 499),
         (ExceptionGroup("", [KEY_FULL, LOST]), 503),
         (ExceptionGroup("", [LOST, LEFT]), 499),
+        (ExceptionGroup("", [WITHDRAWN, LEFT]), 499),
+        (ExceptionGroup("", [WITHDRAWN, KEY_FULL]), 429),
     ],
 )
 async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, status: int) -> None:
@@ -298,7 +308,9 @@ async def test_another_runtime_error_of_send_is_raised() -> None:
         await raising(FULL)(http_scope(), _never, send)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503), (LOST, 503)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(FULL, 503), (KEY_FULL, 429), (CLOSED, 503), (LOST, 503), (WITHDRAWN, 503)]
+)
 async def test_a_websocket_is_refused_with_a_response(error: Exception, status: int) -> None:
     """If the server supports it, a WebSocket is refused with a response before it is accepted."""
     call = Call(raising(error), websocket_scope(denial=True))
@@ -311,7 +323,9 @@ async def test_a_websocket_is_refused_with_a_response(error: Exception, status: 
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-@pytest.mark.parametrize(("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012), (LOST, 1013)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(FULL, 1013), (KEY_FULL, 1013), (CLOSED, 1012), (LOST, 1013), (WITHDRAWN, 1013)]
+)
 async def test_a_websocket_is_closed_with_a_code(error: Exception, code: int, accepted: bool) -> None:
     """The close code is 1013 (try again later) or 1012 (service restart)."""
     messages: list[Message] = (
