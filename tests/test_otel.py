@@ -15,6 +15,7 @@ import pytest
 
 from purgatory import DelayedOperation, Purgatory, PurgatoryFull, SystemTimer
 from purgatory.events import Outcome
+from purgatory.locks import KeyedLock, Quorum
 from purgatory.testing import VirtualClock
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra 'otel' is not installed")
@@ -170,6 +171,55 @@ async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricRea
             for key, point in collected(reader)["purgatory.key.watchers"].items()
         }
     assert found == {"<Key whose repr raised RuntimeError>": 2, "a": 1}
+
+
+async def test_keys_with_equal_texts_are_added_up(reader: InMemoryMetricReader) -> None:
+    """The waiters of a lock, of two quorums, of a number, and of a long key do not disappear behind those of a key with
+    the same text.
+    """
+    async with Purgatory[Any]("shop", clock=VirtualClock()) as room:
+        otel.observe(room, meter=meter(reader), hot_keys=20)
+        lock, first, second = KeyedLock(room), Quorum(room, need=2), Quorum(room, need=2)
+        await lock.acquire("order-7")
+        waiting = [lock.acquire("order-7") for _ in range(5)]
+        waiting += [first.wait() for _ in range(4)]
+        waiting += [second.wait() for _ in range(2)]
+        for key, number in (("order-7", 1), (7, 3), ("7", 2), ("k" * 200, 3), ("k" * 201, 1)):
+            waiting += [room.wait_until(lambda: False, key=key, timeout=None) for _ in range(number)]
+        tasks = [asyncio.ensure_future(each) for each in waiting]
+        await asyncio.sleep(0)
+        found = collected(reader)["purgatory.key.watchers"]
+        assert {dict(key)["purgatory.key"]: point.value for key, point in found.items()} == {
+            "order-7": 6,
+            "quorum": 6,
+            "7": 5,
+            "k" * 119 + "…": 4,
+        }
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_a_key_is_counted_once_while_a_pass_over_the_keys_continues(
+    reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key may move within its shard between two passes; neither its old place nor its old number is added."""
+    monkeypatch.setattr(otel_metrics, "_MOST_VISITED", 1)
+    async with Purgatory[Wait]("fetch", clock=VirtualClock()) as room:
+        other, hot, last = 512, 1021, 511  # of the first shard, of the same, and of the last
+        before = Wait(None)
+        for operation, key in ((before, other), (Wait(None), hot), (Wait(None), hot), (Wait(None), last)):
+            room.try_complete_else_watch(operation, [key])
+        otel.observe(room, meter=meter(reader), hot_keys=5)
+
+        def watchers() -> dict[str, int]:
+            found = collected(reader)["purgatory.key.watchers"]
+            return {dict(key)["purgatory.key"]: point.value for key, point in found.items()}
+
+        assert watchers() == {str(other): 1, str(hot): 2}
+        assert watchers() == {str(other): 1, str(hot): 2, str(last): 1}
+        before.cancel()  # the hot key is now the first one in its shard
+        assert watchers() == {str(hot): 2, str(last): 1}
 
 
 async def test_hot_keys_are_short_texts_and_their_cost_is_bounded(

@@ -32,9 +32,10 @@ closed), cancelled, or failed.  ``immediate`` counts the completed operations th
 these operations could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit``
 attribute: max_parked or max_parked_per_key.  The quantiles have a ``quantile`` attribute (0.5, 0.99, 0.999, or 1) and
 cover the last minute, or the time since the last collection if that time is longer.  ``key.watchers`` has a
-``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.  Quantiles from
-several processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it
-records histograms, at the cost of one call per operation.
+``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.  Of the busiest keys,
+those with the same text are one series, the sum of their watchers.  Quantiles from several processes cannot be
+combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records histograms, at the cost
+of one call per operation.
 """
 
 import time
@@ -277,8 +278,9 @@ class _HotKeys:
         if self._shard == SHARDS:
             self._shard, self._last, self._best = 0, self._best, []
             return [(key, count) for count, _, key in self._last]
-        merged = {place: (count, place, key) for count, place, key in (*self._last, *self._best)}
-        return [(key, count) for count, _, key in nlargest(number, merged.values(), key=_first_two)]
+        # The current pass has already found the keys of these shards, perhaps at other places.
+        ahead = [item for item in self._last if item[1] >> 32 >= self._shard]
+        return [(key, count) for count, _, key in nlargest(number, [*ahead, *self._best], key=_first_two)]
 
 
 def _first_two(item: tuple[int, int, Hashable]) -> tuple[int, int]:
@@ -359,10 +361,13 @@ class _Reader:
     def hot_keys(self, _: CallbackOptions) -> Iterable[Observation]:
         for purgatory, observed in self._living():
             if observed.hot_keys:
-                for key, watchers in observed.keys.find(purgatory, observed.hot_keys):
-                    yield Observation(
-                        watchers, {"purgatory.name": purgatory.name, "purgatory.key": key_text(shown_key(key))}
-                    )
+                # Of several observations with the same attributes, the SDK would keep only the last one.
+                watchers: dict[str, int] = {}
+                for key, number in observed.keys.find(purgatory, observed.hot_keys):
+                    text = key_text(shown_key(key))
+                    watchers[text] = watchers.get(text, 0) + number
+                for text, number in watchers.items():
+                    yield Observation(number, {"purgatory.name": purgatory.name, "purgatory.key": text})
 
 
 class _Relays:
