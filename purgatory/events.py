@@ -203,9 +203,10 @@ class Statistics:
     ``expired_by_closing``, ``cancelled``, and ``failed``.  Between two callbacks, the counts always balance:
     ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts the
     operations that were refused with :class:`PurgatoryFull`; ``submitted`` does not include them.  ``refused_by_key``
-    counts those refused because of ``max_parked_per_key``.  ``wait`` is the time from parking to the end, for the
-    operations that were parked; ``lateness`` is the time from the deadline to the expiration, for the operations whose
-    deadline passed.  ``observers_detached`` counts the observers that raised.
+    counts those refused because of ``max_parked_per_key``, and ``refused_by_client`` those refused because of
+    ``per_client`` in :func:`purgatory.asgi.waiting`; the rest were refused because of ``max_parked``.  ``wait`` is the
+    time from parking to the end, for the operations that were parked; ``lateness`` is the time from the deadline to the
+    expiration, for the operations whose deadline passed.  ``observers_detached`` counts the observers that raised.
     """
 
     name: str
@@ -225,3 +226,4 @@ class Statistics:
     expired_by_closing: int = 0
     refused: int = 0
     refused_by_key: int = 0
+    refused_by_client: int = 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Purgatory, PurgatoryFull, SystemTimer
+from purgatory import DelayedOperation, Purgatory, PurgatoryFull, SystemTimer, asgi
 from purgatory.events import Outcome
 from purgatory.locks import KeyedLock, Quorum
 from purgatory.testing import VirtualClock
@@ -30,6 +30,7 @@ from prometheus_client import REGISTRY, start_http_server
 from purgatory import otel
 from purgatory.otel import metrics as otel_metrics
 from purgatory.relay import MemoryTransport, Relay
+from tests.asgi.tools import http_scope
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -151,6 +152,30 @@ async def test_refusals_have_a_counter(reader: InMemoryMetricReader) -> None:
         "max_parked": 2,
         "max_parked_per_key": 1,
     }
+
+
+async def test_the_refusals_of_a_client_are_not_those_of_a_limit_of_the_purgatory(reader: InMemoryMetricReader) -> None:
+    """The limit of a client has its own series, which appears with its first refusal."""
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async with Purgatory[Any]("fetch", clock=VirtualClock()) as purgatory:
+        otel.observe(purgatory, meter=meter(reader))
+
+        def refused() -> dict[str, int]:
+            found = collected(reader)["purgatory.operation.refused"]
+            return {dict(key)["purgatory.limit"]: point.value for key, point in found.items()}
+
+        assert refused() == {"max_parked": 0, "max_parked_per_key": 0}
+        wait = asgi.Wait(purgatory, http_scope(), receive, per_client=1)
+        first = asyncio.ensure_future(wait.until(lambda: False, key="a", timeout=None))
+        await asyncio.sleep(0)
+        with pytest.raises(asgi.TooManyWaits):
+            await wait.until(lambda: False, key="a", timeout=None)
+        assert refused() == {"max_parked": 0, "max_parked_per_key": 0, "per_client": 1}
+        first.cancel()
+        await asyncio.wait([first])
 
 
 async def test_a_key_without_a_text_hides_no_other_key(reader: InMemoryMetricReader) -> None:

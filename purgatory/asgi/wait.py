@@ -522,7 +522,9 @@ class Wait:
     def _refuse(self, client: str | None) -> None:
         """Raise TooManyWaits and count the refusal."""
         limit = self._per_client or 0
-        self._room._core.counters.refused += 1
+        counters = self._room._core.counters
+        counters.refused += 1
+        counters.refused_by_client += 1
         message = f"client {client} has {limit} waits in purgatory {self._room.name!r}, which is the limit"
         raise TooManyWaits(message, limit=limit, key=client)
 

@@ -30,12 +30,12 @@ instrument                             kind              unit             in Kaf
 ``ended`` has a ``purgatory.outcome`` attribute: completed, expired, expired_by_closing (only after a purgatory has
 closed), cancelled, or failed.  ``immediate`` counts the completed operations that did not wait; without this number,
 these operations could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit``
-attribute: max_parked or max_parked_per_key.  The quantiles have a ``quantile`` attribute (0.5, 0.99, 0.999, or 1) and
-cover the last minute, or the time since the last collection if that time is longer.  ``key.watchers`` has a
-``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.  Of the busiest keys,
-those with the same text are one series, the sum of their watchers.  Quantiles from several processes cannot be
-combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records histograms, at the cost
-of one call per operation.
+attribute: max_parked, max_parked_per_key, or (only after a client has been refused) per_client.  The quantiles have a
+``quantile`` attribute (0.5, 0.99, 0.999, or 1) and cover the last minute, or the time since the last collection if that
+time is longer.  ``key.watchers`` has a ``purgatory.key`` attribute, a string of at most 120 characters, and is reported
+only on request.  Of the busiest keys, those with the same text are one series, the sum of their watchers.  Quantiles
+from several processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it
+records histograms, at the cost of one call per operation.
 """
 
 import time
@@ -437,8 +437,11 @@ def _outcomes(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
 
 
 def _refusals(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
-    yield statistics.refused - statistics.refused_by_key, {"purgatory.limit": "max_parked"}
-    yield statistics.refused_by_key, {"purgatory.limit": "max_parked_per_key"}
+    by_key, by_client = statistics.refused_by_key, statistics.refused_by_client
+    yield statistics.refused - by_key - by_client, {"purgatory.limit": "max_parked"}
+    yield by_key, {"purgatory.limit": "max_parked_per_key"}
+    if by_client:  # only purgatories of web applications have this limit
+        yield by_client, {"purgatory.limit": "per_client"}
 
 
 _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (

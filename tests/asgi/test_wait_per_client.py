@@ -57,7 +57,7 @@ async def test_a_client_above_its_limit_is_refused(purgatory: Purgatory[Any], cl
     purgatory.check("a")
     await asyncio.wait([call.task for call in calls])
     assert len(places_of(purgatory)) == 0
-    check(purgatory, submitted=8, completed=6, cancelled=2, refused=1, refused_by_key=0)
+    check(purgatory, submitted=8, completed=6, cancelled=2, refused=1, refused_by_key=0, refused_by_client=1)
 
 
 async def test_a_request_that_need_not_wait_is_never_refused(purgatory: Purgatory[Any], clock: VirtualClock) -> None:

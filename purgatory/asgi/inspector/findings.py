@@ -79,9 +79,12 @@ def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
         yield _finding(
             "critical", name, f"{_count(minute['failed'], 'operation')} failed {over}.{_last_error(room['failures'])}"
         )
-    if minute["refused"]:
+    by_client = minute["refused_by_client"]
+    if refused := minute["refused"] - by_client:
+        yield _finding("critical", name, f"{_count(refused, 'operation')} refused {over}: a limit was reached.")
+    if by_client:
         yield _finding(
-            "critical", name, f"{_count(minute['refused'], 'operation')} refused {over}: a limit was reached."
+            "warning", name, f"{_count(by_client, 'operation')} refused {over}: a client reached per_client."
         )
     if room["parked"] and not minute["waited"] and minute["seconds"] >= _LONG and oldest >= _LONG:
         yield _finding(

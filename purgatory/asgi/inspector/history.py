@@ -34,6 +34,7 @@ TOTALS: Final = (
     *[outcome.value for outcome in Outcome if outcome is not Outcome.PENDING],
     "expired_by_closing",
     "refused",
+    "refused_by_client",
 )
 WAITED: Final = "waited"
 """The name for operations that completed after waiting rather than at once."""

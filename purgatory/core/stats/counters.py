@@ -24,6 +24,7 @@ class Counters:
         "lateness",
         "parked",
         "refused",
+        "refused_by_client",
         "refused_by_key",
         "submitted",
         "wait",
@@ -44,6 +45,7 @@ class Counters:
         self.failed: i64 = 0
         self.refused: i64 = 0
         self.refused_by_key: i64 = 0
+        self.refused_by_client: i64 = 0
         self.wait: Histogram = Histogram()
         self.lateness: Histogram = Histogram()
 
@@ -67,6 +69,7 @@ class Counters:
             expired_by_closing=self.expired_by_closing,
             refused=self.refused,
             refused_by_key=self.refused_by_key,
+            refused_by_client=self.refused_by_client,
         )
 
     def _check(self) -> None:

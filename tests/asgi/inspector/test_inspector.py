@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 
 from benchmarks.shutdown import Client
 from purgatory import Event, Observer, Outcome, Purgatory, PurgatoryError, SystemTimer
-from purgatory.asgi import InspectorAction, inspector
+from purgatory.asgi import InspectorAction, TooManyWaits, Wait, inspector
 from purgatory.asgi.inspector.collector import _relay
 from purgatory.asgi.inspector.endings import place_of
 from purgatory.asgi.inspector.findings import _of_checks
@@ -288,6 +288,26 @@ async def test_the_checks_are_bounded_and_end_with_the_last_viewer(purgatory: Pu
     assert purgatory._core.queued.noted == []
     assert purgatory._core.queued.rest == 0
     assert (await state(other))["rooms"][0]["checks"]["total"] == 0
+
+
+async def test_a_client_above_its_limit_is_not_a_full_purgatory(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """A limit of the purgatory affects every client and is critical; the limit of one client affects only that one."""
+    app = inspector(purgatory)
+    await clock.advance(1.0)
+    never = asyncio.Event()
+    wait = Wait(purgatory, http_scope(), never.wait, per_client=1)  # type: ignore[arg-type]
+    first = asyncio.ensure_future(wait.until(lambda: False, key="a", timeout=None))
+    await clock.settle()
+    for _ in range(3):
+        with pytest.raises(TooManyWaits):
+            await wait.until(lambda: False, key="a", timeout=None)
+    frame = await state(app)
+    assert (frame["rooms"][0]["minute"]["refused"], frame["rooms"][0]["minute"]["refused_by_client"]) == (3, 3)
+    assert [(found["level"], found["text"]) for found in frame["findings"]] == [
+        ("warning", "3 operations refused in the last 1.0 s: a client reached per_client.")
+    ]
+    first.cancel()
+    await asyncio.wait([first])
 
 
 async def test_completions_at_once_are_counted_apart(clock: VirtualClock) -> None:
