@@ -197,10 +197,11 @@ class Quantiles:
 class Statistics:
     """A snapshot of a purgatory.
 
-    Gauges: the numbers of ``parked`` operations, of ``watched`` (operation, key) pairs, of ``keys`` with at least one
-    watcher, and of operations on the timer (``num_delayed``).  Totals since the start: the numbers of operations that
-    were ``submitted``, ``completed`` (of which ``immediate`` did not wait), ``expired`` at their deadline,
-    ``expired_by_closing``, ``cancelled``, and ``failed``.  Between two callbacks, the counts always balance:
+    Gauges: the numbers of ``parked`` operations (of which ``subscribed`` belong to :meth:`Purgatory.changes` and never
+    complete), of ``watched`` (operation, key) pairs, of ``keys`` with at least one watcher, and of operations on the
+    timer (``num_delayed``).  Totals since the start: the numbers of operations that were ``submitted``, ``completed``
+    (of which ``immediate`` did not wait), ``expired`` at their deadline, ``expired_by_closing``, ``cancelled``, and
+    ``failed``.  Between two callbacks, the counts always balance:
     ``submitted == completed + expired + expired_by_closing + cancelled + failed + parked``.  ``refused`` counts the
     operations that were refused with :class:`PurgatoryFull`; ``submitted`` does not include them.  ``refused_by_key``
     counts those refused because of ``max_parked_per_key``, and ``refused_by_client`` those refused because of
@@ -227,3 +228,4 @@ class Statistics:
     refused: int = 0
     refused_by_key: int = 0
     refused_by_client: int = 0
+    subscribed: int = 0

@@ -94,6 +94,7 @@ async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemor
         name = ("purgatory.name", "fetch")
         assert found["purgatory.operation.parked"][(name,)].value == 3
         assert found["purgatory.operation.delayed"][(name,)].value == 1
+        assert found["purgatory.operation.subscribed"][(name,)].value == 0
         assert found["purgatory.watch.count"][(name,)].value == 5
         assert found["purgatory.key.count"][(name,)].value == 2
         assert found["purgatory.timer.size"][(name,)].value == 1
@@ -111,6 +112,17 @@ async def test_the_gauges_and_totals_are_those_of_the_statistics(reader: InMemor
             ("0.5", "0.99", "0.999", "1"), 1.0
         )
         assert found["purgatory.key.watchers"][tuple(sorted([name, ("purgatory.key", "b")]))].value == 3
+
+
+async def test_the_operations_of_streams_are_reported(reader: InMemoryMetricReader) -> None:
+    """They wait but never complete, so an alert must be able to leave them out."""
+    async with Purgatory[Any]("fetch", clock=VirtualClock()) as room, room.changes(["a", "b"]):
+        otel.observe(room, meter=meter(reader))
+        room.try_complete_else_watch(Wait(None), ["a"])
+        found = collected(reader)
+    name = ("purgatory.name", "fetch")
+    assert found["purgatory.operation.parked"][(name,)].value == 3
+    assert found["purgatory.operation.subscribed"][(name,)].value == 2
 
 
 async def test_every_outcome_has_a_counter(reader: InMemoryMetricReader) -> None:

@@ -725,14 +725,15 @@ class PurgatoryCore:
         return limit - self.queued.left
 
     def listen(self, operation: Operation, key: Hashable) -> dict[int, Operation]:
-        """Make every check of the key try this operation first; the operation is parked on the key and never completes.
-        Return the key's listeners, for :meth:`unlisten`.
+        """Make every check of the key try this operation first, and count it as subscribed; the operation is parked on
+        the key and never completes.  Return the key's listeners, for :meth:`unlisten`.
 
         A check without a limit tries the operation anyway, along with the others.  A check with a limit might stop
         before it reaches the operation.
         """
         listeners = self._listeners.setdefault(key, {})
         listeners[operation._op_id] = operation
+        self.counters.subscribed += 1
         return listeners
 
     def unlisten(self, operation: Operation, key: Hashable, listeners: dict[int, Operation]) -> None:
@@ -740,6 +741,7 @@ class PurgatoryCore:
         as in the watcher lists.
         """
         del listeners[operation._op_id]
+        self.counters.subscribed -= 1
         if not listeners and self._listeners.get(key) is listeners:
             del self._listeners[key]
 

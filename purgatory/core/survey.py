@@ -81,15 +81,18 @@ class HotKey:
 
 
 class Kind:
-    """The operations of one kind: their number, how many have no deadline or no awaiting task, and the oldest."""
+    """The operations of one kind: their number, how many have no deadline or no awaiting task, how many belong to
+    subscriptions, and the oldest.
+    """
 
-    __slots__ = ("endless", "kind", "oldest_ms", "parked", "unawaited")
+    __slots__ = ("endless", "kind", "oldest_ms", "parked", "subscribed", "unawaited")
 
     def __init__(self, kind: str, oldest_ms: int) -> None:
         self.kind: str = kind
         self.parked: int = 0
         self.endless: int = 0
         self.unawaited: int = 0
+        self.subscribed: int = 0
         self.oldest_ms: int = oldest_ms
 
 
@@ -99,6 +102,7 @@ class Survey:
     ``now_ms``: the time of the survey, for ages and total waits.  ``most_keys``, ``most_rows``: how many keys and rows
     to keep.  ``only_kind``: the kind of the rows, or None for every kind.  ``buckets``: a dict that maps the ``id()``
     of each timer bucket to a list; the survey increments the last item of the list for each operation in the bucket.
+    ``subscribed``: the class of the operations of subscriptions.
 
     ``visited``: the number of operations counted so far.  ``kinds``: the kinds by name.  ``ages``: a count for each of
     :data:`AGES_MS`, and one for all older operations.  ``keys``: the number of keys seen so far.
@@ -122,6 +126,7 @@ class Survey:
         "_place",
         "_rows",
         "_shard",
+        "_subscribed",
         "_thresholds",
         "_watch",
         "ages",
@@ -139,6 +144,7 @@ class Survey:
         most_rows: int,
         only_kind: str | None = None,
         buckets: dict[int, list[int]] | None = None,
+        subscribed: type[Operation] | None = None,
     ) -> None:
         self._core: PurgatoryCore = core
         self.now_ms: i64 = now_ms
@@ -146,6 +152,7 @@ class Survey:
         self._most_rows: i64 = most_rows
         self._only_kind: str | None = only_kind
         self._buckets: dict[int, list[int]] | None = buckets
+        self._subscribed: type[Operation] | None = subscribed
         self.visited: i64 = 0
         self.keys: i64 = 0
         self.kinds: dict[str, Kind] = {}
@@ -254,6 +261,8 @@ class Survey:
         kind.parked += 1
         if since_ms < kind.oldest_ms:
             kind.oldest_ms = since_ms
+        if type(operation) is self._subscribed:
+            kind.subscribed += 1
         if operation._delay_ms < 0:
             kind.endless += 1
         if operation._park_future is None and not operation._awaiters:

@@ -14,6 +14,7 @@ instrument                             kind              unit             in Kaf
 =====================================  ================  ===============  ===========================================
 ``purgatory.operation.parked``         up-down counter   ``{operation}``
 ``purgatory.operation.delayed``        up-down counter   ``{operation}``  ``NumDelayedOperations``
+``purgatory.operation.subscribed``     up-down counter   ``{operation}``
 ``purgatory.watch.count``              up-down counter   ``{watch}``      ``PurgatorySize``
 ``purgatory.key.count``                up-down counter   ``{key}``
 ``purgatory.operation.ended``          counter           ``{operation}``  ``ExpiresPerSec`` is the rate of ``expired``
@@ -27,15 +28,16 @@ instrument                             kind              unit             in Kaf
 ``purgatory.timer.cascades``           counter           ``{task}``
 =====================================  ================  ===============  ===========================================
 
-``ended`` has a ``purgatory.outcome`` attribute: completed, expired, expired_by_closing (only after a purgatory has
-closed), cancelled, or failed.  ``immediate`` counts the completed operations that did not wait; without this number,
-these operations could hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit``
-attribute: max_parked, max_parked_per_key, or (only after a client has been refused) per_client.  The quantiles have a
-``quantile`` attribute (0.5, 0.99, 0.999, or 1) and cover the last minute, or the time since the last collection if that
-time is longer.  ``key.watchers`` has a ``purgatory.key`` attribute, a string of at most 120 characters, and is reported
-only on request.  Of the busiest keys, those with the same text are one series, the sum of their watchers.  Quantiles
-from several processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it
-records histograms, at the cost of one call per operation.
+``parked`` includes ``subscribed``, the operations of ``changes()``, which never complete.  ``ended`` has a
+``purgatory.outcome`` attribute: completed, expired, expired_by_closing (only after a purgatory has closed), cancelled,
+or failed.  ``immediate`` counts the completed operations that did not wait; without this number, these operations could
+hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit`` attribute: max_parked,
+max_parked_per_key, or (only after a client has been refused) per_client.  The quantiles have a ``quantile`` attribute
+(0.5, 0.99, 0.999, or 1) and cover the last minute, or the time since the last collection if that time is longer.
+``key.watchers`` has a ``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.
+Of the busiest keys, those with the same text are one series, the sum of their watchers.  Quantiles from several
+processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records
+histograms, at the cost of one call per operation.
 """
 
 import time
@@ -447,6 +449,12 @@ def _refusals(statistics: Statistics) -> Iterable[tuple[float, dict[str, str]]]:
 _GAUGES: tuple[tuple[str, str, str, _Read], ...] = (
     ("purgatory.operation.parked", "{operation}", "Operations that wait", lambda s: [(s.parked, {})]),
     ("purgatory.operation.delayed", "{operation}", "Operations with a deadline", lambda s: [(s.num_delayed, {})]),
+    (
+        "purgatory.operation.subscribed",
+        "{operation}",
+        "Operations of changes(), which wait but never complete",
+        lambda s: [(s.subscribed, {})],
+    ),
     ("purgatory.watch.count", "{watch}", "Pairs of an operation and a key it waits on", lambda s: [(s.watched, {})]),
     ("purgatory.key.count", "{key}", "Keys with at least one waiting operation", lambda s: [(s.keys, {})]),
 )

@@ -677,3 +677,33 @@ def test_it_needs_a_running_loop() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         purgatory.changes(["a"])
     assert len(purgatory) == 0
+
+
+async def test_the_operations_of_subscriptions_are_counted(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """``subscribed`` counts them until they end: by leaving, by other code, with a key that raises, or by closing."""
+
+    class Key:
+        """A key that cannot be hashed later."""
+
+        broken = False
+
+        def __hash__(self) -> int:
+            if self.broken:
+                raise Boom
+            return 1
+
+    park(purgatory, "a")
+    key = Key()
+    first, second, third = (purgatory.changes(keys) for keys in (["a", "b"], ["a"], [key]))
+    check(purgatory, parked=5, subscribed=4)
+    await first.aclose()
+    check(purgatory, parked=3, subscribed=2)
+    purgatory.cancel_for_key("a")
+    check(purgatory, parked=1, subscribed=1)
+    key.broken = True
+    await third.aclose()
+    check(purgatory, parked=0, subscribed=0)
+    fourth = purgatory.changes(["a"])
+    await purgatory.aclose()
+    check(purgatory, parked=0, subscribed=0)
+    del second, fourth

@@ -2,6 +2,9 @@
 
 Each rule compares numbers from the frame with fixed bounds.  A finding states what was measured and where to look next;
 it is a hint, not a diagnosis.
+
+The operations of ``changes()`` never complete and have no deadline: they end with their streams.  The rules about
+operations that do not complete or end are therefore only about the other operations.
 """
 
 from collections.abc import Iterator
@@ -67,7 +70,8 @@ def _of_loop(frame: dict[str, Any]) -> Iterator[_Finding]:
 def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
     name, minute = room["name"], room["minute"]
     ended = sum(minute[outcome] for outcome in ("waited", "expired", "cancelled", "failed"))
-    oldest = max((kind["oldest"] for kind in room["kinds"]), default=0.0)
+    waiting = room["parked"] - room["subscribed"]
+    oldest = max((kind["oldest"] for kind in room["kinds"] if kind["parked"] > _subscribed(kind)), default=0.0)
     over = f"in the last {_seconds(minute['seconds'])}"
     if room["closed"]:
         yield _finding(
@@ -86,12 +90,12 @@ def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
         yield _finding(
             "warning", name, f"{_count(by_client, 'operation')} refused {over}: a client reached per_client."
         )
-    if room["parked"] and not minute["waited"] and minute["seconds"] >= _LONG and oldest >= _LONG:
+    if waiting > 0 and not minute["waited"] and minute["seconds"] >= _LONG and oldest >= _LONG:
         yield _finding(
             "warning" if minute["completed"] else "critical",
             name,
-            f"No waiting operation has completed {over}, and {_count(room['parked'], 'operation')} "
-            f"{_wait(room['parked'])}: " + _of_checks(room["checks"]),
+            f"No waiting operation has completed {over}, and {_count(waiting, 'operation')} {_wait(waiting)}: "
+            + _of_checks(room["checks"]),
         )
     elif ended >= 10 and minute["expired"] > ended / 2:
         yield _finding(
@@ -159,7 +163,8 @@ def _of_keys(room: dict[str, Any]) -> Iterator[_Finding]:
 
 def _of_growth(room: dict[str, Any]) -> Iterator[_Finding]:
     for kind in room["kinds"]:
-        forgotten = min(kind["endless"], kind["unawaited"])
+        endless = kind["endless"] - _subscribed(kind)
+        forgotten = min(endless, kind["unawaited"] - _subscribed(kind))
         if forgotten >= _MANY:
             yield _finding(
                 "warning",
@@ -167,19 +172,23 @@ def _of_growth(room: dict[str, Any]) -> Iterator[_Finding]:
                 f"{forgotten:,} operations of kind {kind['kind']} have no deadline, and no task awaits them: "
                 "only a check can end them.",
             )
-        elif kind["endless"] >= _MANY:
-            yield _finding(
-                "warning", room["name"], f"{kind['endless']:,} operations of kind {kind['kind']} have no deadline."
-            )
+        elif endless >= _MANY:
+            yield _finding("warning", room["name"], f"{endless:,} operations of kind {kind['kind']} have no deadline.")
     window = room["window"]
-    before, parked = window["parked_before"], room["parked"]
-    if window["seconds"] >= 2 * _LONG and parked >= _MANY and parked >= 2 * max(before, 1) and not window["expired"]:
+    before, now = window["parked_before"] - window["subscribed_before"], room["parked"] - room["subscribed"]
+    if window["seconds"] >= 2 * _LONG and now >= _MANY and now >= 2 * max(before, 1) and not window["expired"]:
         yield _finding(
             "warning",
             room["name"],
-            f"The number of parked operations grew from {before:,} to {parked:,} in {_seconds(window['seconds'])}, "
+            f"The number of parked operations grew from {before:,} to {now:,} in {_seconds(window['seconds'])}, "
             "and none expired.",
         )
+
+
+def _subscribed(kind: dict[str, Any]) -> int:
+    """Return how many operations of the kind belong to subscriptions."""
+    number: int = kind.get("subscribed", 0)
+    return number
 
 
 def _count(number: int, what: str) -> str:

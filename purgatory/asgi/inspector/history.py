@@ -44,12 +44,13 @@ _RECENT: Final = 12  # samples taken for frames, for the rates over the last few
 class Sample:
     """The counters and histograms of a purgatory, and the counters of its relays, at one moment."""
 
-    __slots__ = ("at_ms", "late_cells", "late_max_ms", "parked", "totals", "wait_cells", "wait_max_ms")
+    __slots__ = ("at_ms", "late_cells", "late_max_ms", "parked", "subscribed", "totals", "wait_cells", "wait_max_ms")
 
     def __init__(self, room: Purgatory[Any], relays: Sequence["Relay"]) -> None:
         counters = room._core.counters
         self.at_ms: int = room.timer.clock.now_ms()
         self.parked: int = counters.parked
+        self.subscribed: int = counters.subscribed
         self.totals: dict[str, int] = {name: getattr(counters, name) for name in TOTALS}
         self.totals[WAITED] = counters.completed - counters.immediate
         self.totals["losses"] = sum([relay._losses for relay in relays])
@@ -114,6 +115,7 @@ class History:
         return {
             "seconds": to_seconds(now.at_ms - before.at_ms),
             "parked_before": before.parked,
+            "subscribed_before": before.subscribed,
             **{name: total - before.totals[name] for name, total in now.totals.items()},
             "wait": _plain(quantiles_between(before.wait_cells, now.wait_cells, now.wait_max_ms)),
             "lateness": _plain(quantiles_between(before.late_cells, now.late_cells, now.late_max_ms)),

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from purgatory import Purgatory, SystemTimer
+from purgatory.aio.changes import _Change
 from purgatory.core.operation.private_key import PrivateKey, shown_key
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.survey import AGES_MS, HotKey, Row, Survey, rows_of_key
@@ -110,7 +111,7 @@ class RoomView:
             self._buckets = _buckets_of(self.room.timer)
             places = {identity: place for _, identity, place in self._buckets}
             now_ms = self.room.timer.clock.now_ms()
-            self._survey = Survey(self._core, now_ms, HOT_KEYS, rows, None, places)
+            self._survey = Survey(self._core, now_ms, HOT_KEYS, rows, None, places, _Change)
             self._survey_began = time.monotonic()
         survey = self._survey
         if not await _run(survey, slices, until):
@@ -166,6 +167,7 @@ class RoomView:
             "closed": room.closed,
             "clock": to_seconds(now.at_ms),
             "parked": counters.parked,
+            "subscribed": counters.subscribed,
             "watched": counters.watched,
             "keys": core.watcher_lists.num_keys(),
             "delayed": counters.delayed,
@@ -189,6 +191,7 @@ class RoomView:
                     "endless": kind.endless,
                     "unawaited": kind.unawaited,
                     "oldest": to_seconds(max(0, seen_ms - kind.oldest_ms)),
+                    **({"subscribed": kind.subscribed} if kind.subscribed else {}),
                 }
                 for kind in kinds
             ],

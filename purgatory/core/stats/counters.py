@@ -27,6 +27,7 @@ class Counters:
         "refused_by_client",
         "refused_by_key",
         "submitted",
+        "subscribed",
         "wait",
         "watched",
     )
@@ -35,6 +36,7 @@ class Counters:
         self.submitted: i64 = 0
         self.immediate: i64 = 0
         self.parked: i64 = 0
+        self.subscribed: i64 = 0
         self.watched: i64 = 0
         self.delayed: i64 = 0
         self.detached: i64 = 0
@@ -70,6 +72,7 @@ class Counters:
             refused=self.refused,
             refused_by_key=self.refused_by_key,
             refused_by_client=self.refused_by_client,
+            subscribed=self.subscribed,
         )
 
     def _check(self) -> None:

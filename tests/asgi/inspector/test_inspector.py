@@ -325,6 +325,48 @@ async def test_completions_at_once_are_counted_apart(clock: VirtualClock) -> Non
         assert "No waiting operation has completed" in frame["findings"][0]["text"]
 
 
+@pytest.mark.usefixtures("at_once")
+async def test_streams_that_get_every_change_are_not_stuck(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Operations of subscriptions never complete and have no deadline, so the rules about such operations are only
+    about the others.
+    """
+    app = inspector(purgatory)
+    got = 0
+
+    async def stream() -> None:
+        nonlocal got
+        async for _ in purgatory.changes(["orders"]):
+            got += 1
+
+    async def serious() -> list[str]:
+        return [found["text"] for found in (await state(app))["findings"] if found["level"] != "note"]
+
+    streams = [asyncio.ensure_future(stream()) for _ in range(150)]
+    await clock.settle()
+    await state(app)
+    for _ in range(90):
+        purgatory.check("orders")
+        await clock.advance(1.0)
+    assert got == 90 * 150
+    assert await serious() == []
+    kinds = (await state(app))["rooms"][0]["kinds"]
+    assert kinds == [
+        {"kind": "changes", "parked": 150, "endless": 150, "unawaited": 150, "oldest": 90.0, "subscribed": 150}
+    ]
+    polls = [asyncio.ensure_future(purgatory.wait_until(lambda: False, key="o-7", timeout=None)) for _ in range(100)]
+    await clock.settle()
+    endless = "100 operations of kind wait_until have no deadline."
+    grown = "The number of parked operations grew from 0 to 100 in 90 s, and none expired."
+    assert await serious() == [endless, grown]
+    await clock.advance(60.0)
+    stuck, *others = await serious()
+    assert re.match(r"No waiting operation has completed in the last .*, and 100 operations wait: ", stuck)
+    assert others == [endless, grown.replace("90 s", "150 s")]
+    for task in (*streams, *polls):
+        task.cancel()
+    await asyncio.wait([*streams, *polls])
+
+
 async def test_the_trace_of_the_request_is_shown(clock: VirtualClock) -> None:
     """With the observer of the traces, each operation has the trace of the request that parked it."""
     trace = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra 'otel' is not installed")

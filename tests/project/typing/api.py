@@ -174,6 +174,7 @@ def numbers(purgatory: Purgatory[Fetch]) -> None:
     assert_type(statistics, Statistics)
     assert_type(statistics.name, str)
     assert_type(statistics.parked + statistics.watched + statistics.keys + statistics.num_delayed, int)
+    assert_type(statistics.subscribed, int)
     assert_type(statistics.submitted + statistics.immediate + statistics.completed + statistics.expired, int)
     assert_type(statistics.expired_by_closing + statistics.refused, int)
     assert_type(statistics.refused_by_key + statistics.refused_by_client, int)
