@@ -17,7 +17,9 @@ hypercorn           ``Lifespan.handle_lifespan``       ``worker_serve``; it is t
 
 The object must be the same in both columns, so that another server in the same event loop is not mistaken for this one.
 The variables of other frames are not read.  A request does not contain a reference to its server, so
-:func:`serving_frames` returns the frames of all servers in the running loop.
+:class:`ServerSearch` finds all servers in the running loop.  A busy server has thousands of tasks, most of them for
+requests.  Such a task begins in the server's code and continues in the application, and no server serves inside it, so
+its other coroutines are not visited.
 
 *   uvicorn calls ``Server.shutdown`` before it stops accepting connections, even when it runs as a gunicorn worker;
     gunicorn's own worker calls ``ASGIWorker._shutdown``.  :class:`CallHook` calls back before that method, for this
@@ -28,12 +30,22 @@ The variables of other frames are not read.  A request does not contain a refere
 
 import asyncio
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["CallHook", "graceful_timeout", "limit_reached", "serving_frame", "serving_frames", "stopping_method"]
+__all__ = [
+    "CallHook",
+    "ServerSearch",
+    "begun_to_stop",
+    "graceful_timeout",
+    "limit_reached",
+    "serving_frame",
+    "serving_frame_of",
+    "stopping_method",
+]
 
 _SERVING: ContextVar[FrameType | None] = ContextVar("_SERVING", default=None)  # for a lifespan and its inner ones
 _STOPPING: Final = {"gunicorn": "_shutdown", "uvicorn": "shutdown"}
@@ -87,17 +99,52 @@ def serving_frame() -> FrameType | None:
     If one lifespan runs another in a separate task, the inner one is found through the context of that task.
     """
     calling = {id(frame.f_locals.get("self")) for frame in _stack() if _server_of(frame)} - {id(None)}
-    for frame in _waiting():
-        if id(_lifespan_in(frame)) in calling:
-            _SERVING.set(frame)
-            return frame
+    for task in asyncio.all_tasks():
+        for coroutine in _until_application(task):
+            frame: FrameType = coroutine.cr_frame
+            if id(_lifespan_in(frame)) in calling:
+                _SERVING.set(frame)
+                return frame
     return _SERVING.get()
 
 
-def serving_frames() -> list[FrameType]:
-    """Return one frame for each server that serves in the running loop."""
-    found = {id(lifespan): frame for frame in _waiting() if (lifespan := _lifespan_in(frame)) is not None}
-    return list(found.values())
+class ServerSearch:
+    """A search for the servers that serve in the running loop; call :meth:`step` until it returns False.
+
+    Creating the object lists the tasks of the loop, in one turn.
+
+    ``found``: weak references to the coroutines in which servers serve.  ``visited``: the number of coroutines visited.
+    """
+
+    def __init__(self) -> None:
+        self._tasks = list(asyncio.all_tasks())
+        self.found: list[weakref.ref[Any]] = []
+        self.visited: int = 0
+
+    def step(self, number: int) -> bool:
+        """Visit about ``number`` more coroutines.  Return False when the search is complete."""
+        until = self.visited + number
+        while self._tasks and self.visited < until:
+            self.visited += 1
+            for coroutine in _until_application(self._tasks.pop()):
+                self.visited += 1
+                if _lifespan_in(coroutine.cr_frame) is not None:
+                    self.found.append(weakref.ref(coroutine))
+                    break
+        return bool(self._tasks)
+
+
+def serving_frame_of(found: "weakref.ref[Any]") -> FrameType | None:
+    """Return the frame of a coroutine that a search has found, or None if the server no longer serves."""
+    frame: FrameType | None = getattr(found(), "cr_frame", None)
+    return frame
+
+
+def begun_to_stop(found: "weakref.ref[Any]") -> bool:
+    """Return whether the server of a coroutine that a search has found has already called its stopping method."""
+    frame = serving_frame_of(found)
+    method = None if frame is None else stopping_method(frame)
+    return method is not None and any(inner.cr_frame.f_code.co_name == method[1] for inner in _coroutines(found()))
 
 
 def stopping_method(frame: FrameType) -> tuple[Any, str] | None:
@@ -166,12 +213,21 @@ def _stack() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _waiting() -> Iterator[FrameType]:
-    """Yield the frames of the coroutines in which the tasks of the running loop wait."""
-    for task in asyncio.all_tasks():
-        coroutine: Any = task.get_coro()
-        while coroutine is not None:
-            frame = getattr(coroutine, "cr_frame", None)
-            if frame is not None:
-                yield frame
-            coroutine = getattr(coroutine, "cr_await", None)
+def _until_application(task: "asyncio.Task[Any]") -> Iterator[Any]:
+    """Yield the coroutines in which the task waits, up to the first one in which a server calls an application."""
+    in_server = False
+    for coroutine in _coroutines(task.get_coro()):
+        if not _server_of(coroutine.cr_frame):
+            if in_server:
+                return
+        else:
+            in_server = True
+        yield coroutine
+
+
+def _coroutines(coroutine: Any) -> Iterator[Any]:
+    """Yield the coroutine, the one that it awaits, and so on, except those that have ended."""
+    while coroutine is not None:
+        if getattr(coroutine, "cr_frame", None) is not None:
+            yield coroutine
+        coroutine = getattr(coroutine, "cr_await", None)

@@ -26,14 +26,14 @@ import multiprocessing
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
 from types import FrameType
 from typing import Any, Final
 
-from .servers import CallHook, limit_reached, serving_frame, serving_frames, stopping_method
+from .servers import CallHook, limit_reached, serving_frame, stopping_method
 
-__all__ = ["StopListener", "calling_at_stop"]
+__all__ = ["StopListener"]
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
@@ -42,12 +42,12 @@ _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 class StopListener:
     """Calls ``callback`` in the running loop when the server is told to stop, from :meth:`start` until :meth:`stop`.
 
-    The server is the one that runs the current lifespan or, with ``every_server``, any server in the running loop.
+    ``of_lifespan``: whether to find the server that runs the current lifespan.  :meth:`watch` adds another server.
     """
 
-    def __init__(self, callback: Callable[[], object], *, every_server: bool = False) -> None:
+    def __init__(self, callback: Callable[[], object], *, of_lifespan: bool = True) -> None:
         self._callback = callback
-        self._every_server = every_server
+        self._of_lifespan = of_lifespan
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers: list[_SharedHandler] = []
         self._hooks: list[CallHook] = []
@@ -62,8 +62,16 @@ class StopListener:
         shutdown_event = _hypercorn_shutdown_event()
         if shutdown_event is not None:
             self._conditions.append(shutdown_event.is_set)
-        self._watch_server()
+        frame = serving_frame() if self._of_lifespan else None
+        if frame is not None:
+            self._add(frame)
         if self._conditions:
+            self._poll_conditions()
+
+    def watch(self, frame: FrameType) -> None:
+        """Also call back when the server whose coroutine has this frame begins to stop."""
+        self._add(frame)
+        if self._conditions and self._poll is None:
             self._poll_conditions()
 
     def stop(self) -> None:
@@ -81,13 +89,11 @@ class StopListener:
         if self._poll is not None:
             self._poll.cancel()
 
-    def _watch_server(self) -> None:
-        frame = None if self._every_server else serving_frame()
-        for serving in serving_frames() if self._every_server else [] if frame is None else [frame]:
-            if method := stopping_method(serving):
-                self._hooks.append(CallHook.add(*method, self._notify))
-            elif reached := limit_reached(serving):
-                self._conditions.append(reached)
+    def _add(self, frame: FrameType) -> None:
+        if method := stopping_method(frame):
+            self._hooks.append(CallHook.add(*method, self._notify))
+        elif reached := limit_reached(frame):
+            self._conditions.append(reached)
 
     def _notify(self) -> None:
         loop = self._loop
@@ -103,37 +109,6 @@ class StopListener:
             self._callback()
         else:
             self._poll = loop.call_later(_POLL, self._poll_conditions, context=Context())
-
-
-_shared: dict[asyncio.AbstractEventLoop, tuple[StopListener, list[Callable[[], object]]]] = {}
-
-
-@contextlib.contextmanager
-def calling_at_stop(callback: Callable[[], object]) -> Iterator[None]:
-    """Until the block ends, call ``callback`` in the running loop when a server in this loop is told to stop.
-
-    One listener serves all blocks of a loop, because finding the servers reads all tasks of the loop.
-    """
-    loop = asyncio.get_running_loop()
-    if loop not in _shared:
-        callbacks: list[Callable[[], object]] = []
-
-        def call_all() -> None:
-            for each in tuple(callbacks):
-                each()
-
-        listener = StopListener(call_all, every_server=True)
-        listener.start()
-        _shared[loop] = listener, callbacks
-    listener, callbacks = _shared[loop]
-    callbacks.append(callback)
-    try:
-        yield
-    finally:
-        callbacks.remove(callback)
-        if not callbacks:
-            del _shared[loop]
-            listener.stop()
 
 
 class _SharedHandler:

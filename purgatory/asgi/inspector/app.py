@@ -16,6 +16,9 @@ Budget
 Frames are taken for all viewers together, at most one per second, and only while there are viewers.  All work that
 reads the purgatories runs in :class:`Slices`, one request at a time, so that all requests together take at most a
 twentieth of the loop's time.  If too many requests are waiting for their turn, further requests get 503.
+
+The search for the servers, whose stop ends the streams, is part of this work.  It lists the tasks of the loop in one
+turn, so there is only one search for each address at which viewers arrive, unless one of the servers has ended since.
 """
 
 import asyncio
@@ -27,6 +30,7 @@ import logging
 import math
 import re
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextvars import Context
 from pathlib import Path
@@ -35,11 +39,13 @@ from urllib.parse import parse_qsl
 
 from purgatory.asgi.origin import host_names, refusal
 from purgatory.asgi.responses import respond, send_if_connected
-from purgatory.asgi.signals import calling_at_stop
+from purgatory.asgi.servers import ServerSearch, begun_to_stop, serving_frame_of
+from purgatory.asgi.signals import StopListener
 from purgatory.asgi.types import Receive, Scope, Send
 from purgatory.texts import safe_repr, shortened
 
 from .collector import MOST_ROWS, ROWS, Collector, NoAnswerError, UnknownKeyError
+from .slices import Slices
 
 __all__ = ["InspectorAction", "InspectorApp"]
 
@@ -71,6 +77,8 @@ _LONGEST_QUERY: Final = 8_192
 _RETRY: Final = 1.0  # seconds after which a browser reconnects
 _LINGER: Final = 10.0  # after this many seconds without a viewer or a request, the collector rests
 _HOST: Final = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[^\]]+)\])(?::\d+)?", re.ASCII)
+_MOST_ADDRESSES: Final = 100  # that are remembered
+_SEARCHED: Final = 16  # coroutines that are visited before the search for the servers examines its budget
 _CLOSED_EVERY: Final = 0.1  # seconds until the streams notice that the purgatories are closed or the server is stopping
 
 
@@ -123,6 +131,22 @@ class _Desk:
         self.task: asyncio.Task[None] | None = None
         self.stopping = False  # a server in this loop has been told to stop while there were viewers
         self.resting: asyncio.TimerHandle | None = None
+        self.slices = Slices()  # of the search for the servers, since the latest frame
+        self.servers: list[weakref.ref[Any]] = []  # the coroutines of those that were found
+        self.addresses: set[str] = set()  # those at which viewers arrived
+        self.unsearched = False  # a server may have started since the last search
+        self.search: ServerSearch | None = None
+
+    def arrive(self, scope: Scope) -> None:
+        """Have the servers searched for if the viewer's server may have started since the last search."""
+        address = repr(scope.get("server"))
+        serving = [found for found in self.servers if serving_frame_of(found) is not None]
+        if address not in self.addresses or len(serving) < len(self.servers):
+            if len(self.addresses) >= _MOST_ADDRESSES:
+                self.addresses.clear()
+            self.addresses.add(address)
+            self.servers = serving
+            self.unsearched = True
 
 
 class InspectorApp:
@@ -237,6 +261,10 @@ class InspectorApp:
         frame["title"] = self._title
         frame["viewers"] = desk.viewers
         frame["authorize"] = self._authorize is not None
+        cost, slices = frame["cost"], desk.slices
+        cost["busy"] += slices.busy
+        cost["longest"] = max(cost["longest"], slices.longest)
+        desk.slices = Slices()
         desk.frame = json.dumps(frame, separators=(",", ":")).encode()
         desk.taken_at = time.monotonic()
         desk.number += 1
@@ -277,6 +305,9 @@ class InspectorApp:
         if desk.resting is not None:
             desk.resting.cancel()
             desk.resting = None
+        if desk.search is not None:  # it refers to tasks
+            desk.search = None
+            desk.unsearched = True
         desks = list(self._desks.values())  # another thread may add one
         if not any(loop.is_running() for loop, other in desks if other.resting is not None):
             self._collector.rest()
@@ -290,6 +321,7 @@ class InspectorApp:
         if desk.viewers >= self._max_viewers:
             raise _Error(503, "too many viewers", (b"retry-after", b"5"))
         headers = {name.decode(): value.decode() for name, value in _HEADERS}
+        desk.arrive(scope)
         desk.viewers += 1  # counted first, because a viewer that does not read can delay the response's end forever
         try:
             await EventSourceResponse(self._frames(desk), headers=headers, retry=_RETRY)(scope, receive, send)
@@ -325,23 +357,63 @@ class InspectorApp:
         def stop() -> None:
             desk.stopping = True
 
+        listener = StopListener(stop, of_lifespan=False)
         try:
-            with calling_at_stop(stop):
-                closed = False
-                # A viewer that has just left may come back at once.
-                await self._pause(desk, desk.taken_at + _INTERVAL)
-                while not closed:
-                    began = time.monotonic()
-                    closed = self._ended(desk)
-                    async with desk.turn:
-                        await self._take(desk, began + _INTERVAL)
+            listener.start()
+            for found in desk.servers:
+                self._watch_server(desk, listener, found)
+            closed = False
+            # A viewer that has just left may come back at once.
+            await self._pause(desk, desk.taken_at + _INTERVAL)
+            while not closed:
+                began = time.monotonic()
+                closed = self._ended(desk)
+                async with desk.turn:
+                    await self._take(desk, began + _INTERVAL)
                     if not closed:
-                        await self._pause(desk, began + _INTERVAL)
+                        await self._find_servers(desk, listener, began + _INTERVAL)
+                if not closed:
+                    await self._pause(desk, began + _INTERVAL)
         except Exception:
             _LOGGER.exception("the inspector could not take a frame")
         finally:
+            listener.stop()
+            if desk.search is not None:  # the next viewer continues it, and then begins another one
+                desk.unsearched = True
             desk.news.set()
             desk.news = asyncio.Event()
+
+    async def _find_servers(self, desk: _Desk, listener: StopListener, until: float) -> None:
+        """Begin or continue the search for the servers, until it is complete or the given time has come."""
+        slices = desk.slices
+        if desk.search is None:
+            if not desk.unsearched:
+                return
+            desk.unsearched = False
+            slices.resume()
+            began = time.perf_counter()
+            desk.search = ServerSearch()
+            self._collector.leave_out(time.perf_counter() - began)
+            await slices.pause()
+        search = desk.search
+        slices.resume()
+        while search.step(_SEARCHED):
+            await slices.pause_if_due()
+            if time.monotonic() >= until or self._ended(desk):
+                break
+        else:
+            desk.search = None
+        slices.end()
+        while search.found:
+            found = search.found.pop()
+            desk.servers.append(found)
+            self._watch_server(desk, listener, found)
+
+    def _watch_server(self, desk: _Desk, listener: StopListener, found: "weakref.ref[Any]") -> None:
+        frame = serving_frame_of(found)
+        if frame is not None:
+            listener.watch(frame)
+            desk.stopping = desk.stopping or begun_to_stop(found)
 
     def _ended(self, desk: _Desk) -> bool:
         return desk.stopping or self._collector.closed

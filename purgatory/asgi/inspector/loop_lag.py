@@ -39,6 +39,10 @@ class LoopLag:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._stop, context=Context())
 
+    def leave_out(self, seconds: float) -> None:
+        """Do not count this many seconds of the current turn, in which the inspector itself has worked."""
+        self._due += seconds
+
     def longest(self) -> float:
         """Return the greatest lateness, in seconds, over the last two to four seconds."""
         now = time.monotonic()

@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -1008,6 +1010,126 @@ async def test_the_streams_end_when_the_server_begins_to_stop(opened: str) -> No
         await serving
     assert "shutdown" not in vars(server), "the method of the server is restored"
     await room.aclose()
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a hundred frames a second."""
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.app"), "_INTERVAL", 0.01)
+
+
+@pytest.mark.usefixtures("brisk")
+@pytest.mark.parametrize("restarted", [False, True], ids=["beside the first one", "at the address of the first one"])
+async def test_a_server_that_starts_after_a_viewer_has_left_ends_its_streams(restarted: bool) -> None:
+    """Servers are remembered, but a viewer at a new address, or after the end of a server, causes a new search."""
+    async with Purgatory[Any]("room") as room:
+        app = Starlette()
+        app.mount("/purgatory", inspector(room))
+        first, second = (uvicorn.Server(uvicorn.Config(app, log_config=None)) for _ in range(2))
+        listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        address = listeners[0].getsockname()
+
+        async def view(at: Any) -> Client:
+            client = Client(*await asyncio.open_connection(*at))
+            client.send("GET", "/purgatory/events")
+            assert (await client.response())[0] == 200
+            return client
+
+        async def stop(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+            server.should_exit = True
+            await asyncio.wait([serving], timeout=10)
+            assert serving.done()
+
+        serving = asyncio.create_task(first.serve(sockets=listeners[:1]))
+        viewer = await view(address)
+        if restarted:
+            await stop(first, serving)
+            listeners[1].close()
+            listeners[1] = socket.create_server(address)
+        viewer.hang_up()
+        later = asyncio.create_task(second.serve(sockets=listeners[1:]))
+        viewer = await view(listeners[1].getsockname())
+        await stop(second, later)
+        viewer.hang_up()
+        if not restarted:
+            await stop(first, serving)
+        for listener in listeners:
+            listener.close()
+
+
+async def _request(depth: int) -> None:
+    await (_request(depth - 1) if depth else asyncio.Event().wait())
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_opening_the_page_does_not_stall_a_server_with_many_requests(
+    purgatory: Purgatory[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks are visited in slices, and only by the first viewer; a page that is opened again visits none."""
+    servers = import_module("purgatory.asgi.servers")
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.slices"), "_TURN", 0.0)
+    visited, turns, lists = 0, [0], 0
+    server_of, all_tasks, loop = servers._server_of, asyncio.all_tasks, asyncio.get_running_loop()
+
+    def counted(frame: Any) -> str:
+        nonlocal visited
+        visited += 1
+        found: str = server_of(frame)
+        return found
+
+    def listed() -> Any:
+        nonlocal lists
+        lists += 1
+        return all_tasks()
+
+    def turn() -> None:
+        nonlocal handle
+        turns.append(visited)
+        handle = loop.call_soon(turn)
+
+    monkeypatch.setattr(servers, "_server_of", counted)
+    monkeypatch.setattr(asyncio, "all_tasks", listed)
+    requests = [asyncio.ensure_future(_request(30)) for _ in range(100)]
+    await asyncio.sleep(0)
+    handle = loop.call_soon(turn)
+    app: Any = inspector(purgatory)
+    for _ in range(3):
+        async with looking(app) as stream:
+            number = 2
+            while app._desk().unsearched or app._desk().search is not None:
+                await frames(stream, number)
+                number += 1
+    handle.cancel()
+    assert max(after - before for before, after in pairwise(turns)) <= 2 * (16 + 31)
+    assert 100 * 31 <= visited < 2 * 100 * 35
+    assert lists == 1
+    for request in requests:
+        request.cancel()
+    await asyncio.wait(requests)
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_a_turn_of_the_inspector_itself_is_not_blamed_on_the_application(
+    purgatory: Purgatory[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing the tasks of the loop takes one turn; the page counts it as the inspector's cost."""
+    monkeypatch.setattr(import_module("purgatory.asgi.inspector.slices"), "SHARE", 1.0)
+    late, counter, all_tasks = 0.0, time.perf_counter, asyncio.all_tasks
+
+    def listed() -> Any:
+        nonlocal late
+        late += 7.0
+        return all_tasks()
+
+    monkeypatch.setattr(time, "perf_counter", lambda: counter() + late)
+    monkeypatch.setattr(asyncio, "all_tasks", listed)
+    app = inspector(purgatory)
+    await state(app)  # begins to measure the turns
+    async with looking(app) as stream:
+        seen = await frames(stream, 10)
+    assert late == 7.0
+    assert max(frame["loop"]["lag"] for frame in seen) < 7.0
+    assert max(frame["cost"]["longest"] for frame in seen) >= 7.0
 
 
 async def test_a_signal_ends_the_streams_of_all_inspectors(purgatory: Purgatory[Any]) -> None:
