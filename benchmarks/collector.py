@@ -95,6 +95,7 @@ async def _rows(scale: Scale) -> list[Row]:
     if number == 1_000_000:
         whole.budget = Budget.at_most_value(220, compiled_only=True)
     found.append(whole)
+    found.append(Row(SECTION, f"the same with {grouped(number)} plain objects in a dict", "ms", _of_plain(number)))
     found.append(_frozen(f"a full collection, {at}", before, after))
     before, after = (statistics.median(each.longest_ms for each in churning[when]) for when in ("before", "after"))
     found.append(
@@ -102,6 +103,22 @@ async def _rows(scale: Scale) -> list[Row]:
     )
     before, after = (statistics.median(each.total_ms for each in churning[when]) for when in ("before", "after"))
     found.append(_frozen("all pauses of that together", before, after))
+    return found
+
+
+class _Plain:
+    __slots__ = ("after", "before", "key", "value")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.after = self.before = self.value = None
+
+
+def _of_plain(number: int) -> float:
+    """Return the milliseconds of a full collection with so many objects that do nothing."""
+    objects = {key: _Plain(key) for key in range(number)}
+    found = statistics.median(_timed(gc.collect) for _ in range(3))
+    assert len(objects) == number
     return found
 
 
