@@ -162,8 +162,8 @@ def test_one_of_ten_thousand_is_completed_without_looking_at_the_others(room: Qu
         operation.calls.clear()
     watchers: Any = room._core.watcher_lists.entry("key")
     if watchers.thresholds is not None:
-        found = watchers.thresholds.reached_entries(5, 65)
-        assert found is None  # the search of the heap stops after 65 entries, not after 10 000
+        found = watchers.thresholds.few_reached(5, 65)
+        assert found is None  # the search of the heap stops after 65 watchers, not after 10 000
     for number in range(100):
         assert room.check_and_complete("key", 5, limit=1) == 1
         looked_at = [operation for operation in operations if operation.calls]

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.operation.operation import Operation
 
-from .thresholds import HeapEntry, ThresholdWatch
+from .thresholds import ThresholdWatch
 from .watch import Watch, WatchList
 
 __all__ = ["NO_ID", "ReachedCursor", "WatchCursor"]
@@ -83,25 +83,26 @@ class ReachedCursor(WatchCursor):
     cases, creating a cursor costs O(``most``).
     """
 
-    __slots__ = ("_place", "_reached", "_value")
+    __slots__ = ("_reached", "_value")
 
     def __init__(self, root: WatchList, newest: i64, value: Any, most: i64) -> None:
         super().__init__(root, newest)
         assert root.thresholds is not None
         self._value: Any = value
-        self._place: i64 = 0
-        self._reached: list[tuple[int, HeapEntry]] | None = root.thresholds.reached_entries(value, most)
+        # The operations that the value reaches, the latest arrival first: each is released when its turn comes.
+        self._reached: list[Operation] | None = root.thresholds.few_reached(value, most)
         if self._reached is not None:
+            self._reached.reverse()
             self.skip_thresholds()
 
     def next(self) -> Operation | None:
         """Return the next operation that is still parked, or None at the end."""
         plain = self._plain = self._waiting(self._plain)
-        if self._reached is not None:
-            reached = self._next_reached()
-            if reached is not None and (plain is None or reached._op_id < _op_id(plain)):
-                self._place += 1
-                return reached
+        reached = self._reached
+        if reached is not None:
+            self._drop_ended(reached)
+            if reached and (plain is None or reached[-1]._op_id < _op_id(plain)):
+                return reached.pop()
             if plain is None:
                 return None
             self._plain = plain.after
@@ -121,18 +122,12 @@ class ReachedCursor(WatchCursor):
 
     def at_end(self) -> bool:
         """See :meth:`WatchCursor.at_end`."""
-        reached = self._reached
-        return (reached is None or self._place >= len(reached)) and super().at_end()
+        return not self._reached and super().at_end()
 
-    def _next_reached(self) -> Operation | None:
-        reached = self._reached
-        assert reached is not None
-        while self._place < len(reached):
-            operation = reached[self._place][1].operation
-            if operation is not None and operation._op_id <= self._newest:
-                return operation
-            self._place += 1
-        return None
+    def _drop_ended(self, reached: list[Operation]) -> None:
+        """Remove operations from the end of the list until one is found that may be tried."""
+        while reached and not (is_parked(reached[-1]) and reached[-1]._op_id <= self._newest):
+            reached.pop()
 
 
 def _is_end(watch: Watch | None) -> bool:

@@ -11,16 +11,19 @@ push back those that did not complete.  It walks the heap from the top and turns
 reached, because no entry below it can be reached.  The cost of a check is therefore proportional to the number of
 operations that it tries, and a value that falls again changes nothing.
 
-**Costs.**  Watching costs O(log n), and a check costs O(reached).  When an operation ends, its entry releases the
-operation at once and stays in the heap as a tombstone until the tombstone reaches the top or more than half of the
-entries are tombstones.  The heap is therefore never larger than twice the number of watchers plus a few entries.
+**Costs.**  Adding a watch and removing one cost O(log n) at worst, because each watch stores its place in the heap.  A
+check costs O(reached).  (The functions of heapq cannot keep the places up to date.  Without the places, an ended watch
+would have to stay in the heap until it reaches the top, and a single removal could then have to pop all n of them.)
+
+**Moving a hole.**  A watch that is added or removed leaves a hole in the heap.  The hole moves up or down until the new
+watch, or the last one, fits into it.  Each move copies a neighbor into the hole, so the list is a valid heap with every
+other watch in it after each step.
 
 **A hint only.**  A threshold never decides an outcome.  It only states that ``try_complete()`` would return False for
 lower values.  An operation with a wrong threshold waits until the next check that has no value or a high enough value,
 or until its deadline.
 """
 
-import heapq
 import math
 from collections.abc import Hashable, Mapping
 from typing import Any, Final
@@ -32,68 +35,89 @@ from purgatory.texts import safe_repr
 
 from .watch import Watch, WatchList
 
-__all__ = ["HeapEntry", "ThresholdHeap", "ThresholdWatch", "validated_threshold_map", "validated_value", "wider"]
+__all__ = ["ThresholdHeap", "ThresholdWatch", "validated_threshold_map", "validated_value", "wider"]
 
 _ALL: Final = 1 << 60  # more entries than there can be
-_FEW_TOMBSTONES: Final = 8  # for up to this many, rebuilding the heap is not worth the cost
 
 
 class ThresholdWatch(Watch):
-    """The place of an operation on one key, with the lowest value at which the operation is tried."""
+    """The place of an operation on one key, with the lowest value at which the operation is tried.
 
-    __slots__ = ("heap_entry", "threshold")
+    ``place``: the index of the watch in the heap.
+    """
+
+    __slots__ = ("place", "threshold")
 
     def __init__(self, key: Hashable, operation: Operation, threshold: Any) -> None:
         super().__init__(key, operation)
         self.threshold: Any = threshold
-        self.heap_entry: HeapEntry = HeapEntry(operation)
-
-
-class HeapEntry:
-    """The entry of a watch in the heap; without an operation, it is a tombstone.
-
-    The entry is not the watch itself: a removed watch refers to the watch after it, which may have been removed too, so
-    a tombstone would keep that whole chain alive.
-    """
-
-    __slots__ = ("operation",)
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation: Operation | None = operation
+        self.place: i64 = 0
 
 
 class ThresholdHeap:
     """The watches of one key that have a threshold: a list in the order of arrival, and a heap by threshold."""
 
-    __slots__ = ("_heap", "_tombstones", "members", "root")
+    __slots__ = ("_heap", "members", "root")
 
     def __init__(self, root: WatchList) -> None:
         self.root: WatchList = root  # the watches of the key that have no threshold
         self.members: WatchList = WatchList(root.key)
         self.members.thresholds = self
-        self._heap: list[tuple[Any, int, HeapEntry]] = []
-        self._tombstones: int = 0
+        self._heap: list[ThresholdWatch] = []
 
     def add(self, watch: ThresholdWatch) -> None:
         """Add the watch, in O(log n)."""
-        operation = watch.operation
-        assert operation is not None
-        heapq.heappush(self._heap, (watch.threshold, operation._op_id, watch.heap_entry))
+        heap = self._heap
+        heap.append(watch)
         self.members.append(watch)
+        self._rise(watch, len(heap) - 1)
 
     def remove(self, watch: ThresholdWatch) -> None:
-        """Remove the watch from the list; its entry in the heap becomes a tombstone."""
+        """Remove the watch, in O(log n)."""
         self.members.unlink(watch)
-        watch.heap_entry.operation = None
-        self._tombstones += 1
         heap = self._heap
-        while heap and heap[0][2].operation is None:
-            heapq.heappop(heap)
-            self._tombstones -= 1
-        if self._tombstones > _FEW_TOMBSTONES and self._tombstones * 2 > len(heap):
-            heap[:] = [item for item in heap if item[2].operation is not None]
-            heapq.heapify(heap)
-            self._tombstones = 0
+        end: i64 = len(heap) - 1
+        last = heap[end]
+        if last is not watch:
+            self._rise(last, self._sink(last.threshold, watch.place, end))
+        heap.pop()
+
+    def _rise(self, watch: ThresholdWatch, hole: i64) -> None:
+        """Put the watch into the hole, or into the highest place to which the hole can move up."""
+        heap = self._heap
+        threshold = watch.threshold
+        while hole > 0:
+            above = (hole - 1) >> 1
+            parent = heap[above]
+            if parent.threshold <= threshold:
+                break
+            heap[hole] = parent
+            parent.place = hole
+            hole = above
+        heap[hole] = watch
+        watch.place = hole
+
+    def _sink(self, threshold: Any, hole: i64, end: i64) -> i64:
+        """Move the hole down past the thresholds that are lower than the given one; return its index.
+
+        ``end``: the index of the last watch, which is about to move into the hole.
+        """
+        heap = self._heap
+        while True:
+            below = 2 * hole + 1
+            if below >= end:
+                return hole
+            child = heap[below]
+            if below + 1 < end:
+                other = heap[below + 1]
+                if other.threshold < child.threshold:
+                    child = other
+                    below += 1
+            if threshold <= child.threshold:
+                return hole
+            heap[hole] = child
+            child.place = hole
+            hole = below
 
     def detach(self) -> None:
         """Detach the empty heap from its key and break its reference cycles, to save the garbage collector work."""
@@ -103,56 +127,45 @@ class ThresholdHeap:
 
     def reached(self, value: Any) -> list[Operation]:
         """Return the operations whose threshold is at most ``value``, in the order of arrival."""
-        found = self.reached_entries(value, _ALL)
+        found = self.few_reached(value, _ALL)
         assert found is not None
-        operations: list[Operation] = []
-        for _, entry in found:
-            assert entry.operation is not None
-            operations.append(entry.operation)
-        return operations
+        return found
 
-    def reached_entries(self, value: Any, most: i64) -> list[tuple[int, HeapEntry]] | None:
-        """Return (arrival number, entry) for each threshold that is at most ``value``, in the order of arrival.
-
-        If there are more than ``most``, return None, at a cost of O(``most``).
-        """
+    def few_reached(self, value: Any, most: i64) -> list[Operation] | None:
+        """Do the same as :meth:`reached`, but return None if there are more than ``most``.  Cost: O(``most``)."""
         heap = self._heap
-        size = len(heap)
-        found: list[tuple[int, HeapEntry]] = []
+        found: list[Operation] = []
         todo = [0]
-        looked_at: i64 = 0
         while todo:
-            index = todo.pop()
-            if index >= size:
+            index: i64 = todo.pop()
+            if index >= len(heap):
                 continue
-            threshold, op_id, entry = heap[index]
-            if threshold <= value:
-                looked_at += 1
-                if looked_at > most:
+            watch = heap[index]
+            if watch.threshold <= value:
+                if len(found) >= most:
                     return None
-                if entry.operation is not None:
-                    found.append((op_id, entry))
+                operation = watch.operation
+                assert operation is not None
+                found.append(operation)
                 todo.append(2 * index + 1)
                 todo.append(2 * index + 2)
-        found.sort()
+        found.sort(key=_op_id)
         return found
 
     def _check(self) -> int:
         """Assert the invariants; return the number of watchers."""
         heap = self._heap
-        live = 0
-        for index, (threshold, op_id, entry) in enumerate(heap):
+        for index, watch in enumerate(heap):
+            assert watch.place == index, f"the watch at {index} stores the place {watch.place}"
+            assert watch.list_root is self.members, f"the watch at {index} is not in the list"
             if index:
-                assert heap[(index - 1) // 2][:2] <= (threshold, op_id), "the heap is out of order"
-            if entry.operation is not None:
-                assert entry.operation._op_id == op_id
-                live += 1
-        assert len(heap) - live == self._tombstones, f"{len(heap) - live} tombstones, counted {self._tombstones}"
-        assert self._tombstones <= max(_FEW_TOMBSTONES, live + 1), (
-            f"{self._tombstones} tombstones beside {live} watchers"
-        )
-        assert live == self.members.weight, f"{live} in the heap, {self.members.weight} in the list"
-        return live
+                assert heap[(index - 1) // 2].threshold <= watch.threshold, "the heap is out of order"
+        assert len(heap) == self.members.weight, f"{len(heap)} in the heap, {self.members.weight} in the list"
+        return len(heap)
+
+
+def _op_id(operation: Operation) -> i64:
+    return operation._op_id
 
 
 def validated_threshold_map(keys: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

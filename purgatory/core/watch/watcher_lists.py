@@ -77,8 +77,8 @@ _CHANGED: Final = "the hash or the equality of a key changed while operations we
 class WatcherLists:
     """The watches of every key, in the order of arrival.
 
-    ``asking``: whether a key is being hashed or compared in order to change a dict; until that is done, nothing else
-    may change a dict.  ``deferred``: the watches to be removed afterward.
+    ``asking``: whether a key is being hashed or compared in order to change a dict, or a heap is being changed; until
+    that is done, nothing else may change a dict or a heap.  ``deferred``: the watches to be removed afterward.
     """
 
     __slots__ = ("_misplaced", "_rest", "_shards", "_tombstones", "asking", "deferred")
@@ -347,7 +347,9 @@ class WatcherLists:
         assert members is not None
         heap = members.thresholds
         assert heap is not None
+        self.asking = True  # a finalizer that runs in between must not remove another watch of this heap
         heap.remove(watch)
+        self.asking = False
         if members.weight == 0:
             root = heap.root
             heap.detach()

@@ -1,7 +1,7 @@
-"""Thresholds: which operations a check with a value tries, in which order, and which entries stay in the heap."""
+"""Thresholds: which operations a check with a value tries, in which order, and what this costs."""
 
-import gc
 import math
+import random
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -163,19 +163,132 @@ def test_an_operation_that_arrives_during_a_check_is_not_tried_again(room: Quiet
     assert tried(*late) == "late"
 
 
-def test_ended_entries_leave_the_heap_within_a_constant_factor(room: QuietPurgatory) -> None:
-    """The heap is at most about twice as large as the number of waiting operations."""
-    waiting = [park(room, str(number), {"log": number}) for number in range(1000)]
+class Counted:
+    """A threshold that counts how often thresholds are compared."""
+
+    comparisons = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __lt__(self, other: Any) -> bool:
+        Counted.comparisons += 1
+        return self.number < (other.number if isinstance(other, Counted) else other)
+
+    def __le__(self, other: Any) -> bool:
+        Counted.comparisons += 1
+        return self.number <= (other.number if isinstance(other, Counted) else other)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return isinstance(other, Counted) and self.number == other.number
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def make_heap(thresholds: Sequence[int]) -> tuple[ThresholdHeap, list[ThresholdWatch]]:
+    """Return a heap and its watches, in the order of arrival."""
+    heap = ThresholdHeap(WatchList("key"))
+    watches = []
+    for number, threshold in enumerate(thresholds):
+        operation = Op(10)
+        operation._op_id = number + 1
+        watches.append(ThresholdWatch("key", operation, Counted(threshold)))
+        heap.add(watches[-1])
+    return heap, watches
+
+
+def oldest_in_the_middle(numbers: list[int]) -> list[int]:
+    return numbers[1:512] + numbers[:1] + numbers[512:]
+
+
+ORDERS = {
+    "oldest first": list,
+    "newest first": lambda numbers: numbers[::-1],
+    "at random": lambda numbers: random.Random(1).sample(numbers, len(numbers)),
+    "oldest in the middle": oldest_in_the_middle,
+}
+THRESHOLDS = {
+    "rising": list(range(1024)),
+    "falling": list(range(1024, 0, -1)),
+    "equal": [7] * 1024,
+    "random": random.Random(2).choices(range(500), k=1024),
+}
+
+
+@pytest.mark.parametrize("thresholds", THRESHOLDS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_addition_and_no_removal_compares_more_than_the_height_of_the_heap(thresholds: str, order: str) -> None:
+    """Each single call costs O(log n), also when many operations have ended before it."""
+    heap, watches = make_heap(THRESHOLDS[thresholds][:-1])
+    last = ThresholdWatch("key", Op(10), Counted(THRESHOLDS[thresholds][-1]))
+    assert last.operation is not None
+    last.operation._op_id = 1024
+    Counted.comparisons = 0
+    heap.add(last)
+    assert Counted.comparisons <= 10  # one for each level above the new one
+    watches.append(last)
+    for ended, number in enumerate(ORDERS[order](list(range(1024)))):
+        Counted.comparisons = 0
+        heap.remove(watches[number])
+        assert Counted.comparisons <= 21  # two for each level down, and one to see that the way up is closed
+        if ended % 64 == 0:
+            assert heap._check() == 1023 - ended
+    assert heap._check() == 0
+
+
+def test_a_check_compares_only_the_reached_thresholds_and_those_below_them() -> None:
+    """Operations that have ended cost a check nothing."""
+    heap, watches = make_heap([1] + [2] * 500 + [100] * 500)
+    for watch in watches[1:501]:
+        heap.remove(watch)
+    Counted.comparisons = 0
+    assert heap.reached(5) == [watches[0].operation]
+    assert Counted.comparisons == 3
+
+
+def test_an_operation_that_ends_during_a_removal_leaves_afterward(room: QuietPurgatory) -> None:
+    """A finalizer may end an operation at any point, also while another one is being removed."""
+    operations = [park(room, str(number), {"log": number}) for number in range(20)]
+
+    class Ends:
+        """Compares like 3, and ends other operations, as a finalizer does that runs at this point."""
+
+        def __le__(self, other: Any) -> bool:
+            return bool(other >= 3)
+
+        def __gt__(self, other: Any) -> bool:
+            return bool(other < 3)
+
+        def __ge__(self, other: Any) -> bool:
+            for operation in operations[4:12]:
+                operation.cancel()
+            return bool(other <= 3)
+
+    watch: Any = operations[3]._watch
+    watch.threshold = Ends()
+    operations[1].cancel()
+    watch.threshold = 3
+    room._check()
+    assert [operation.outcome is Outcome.CANCELLED for operation in operations] == [
+        number == 1 or 4 <= number < 12 for number in range(20)
+    ]
+    room.check_and_complete("log", 13)
+    assert tried(*operations) == "0231213"
+
+
+def test_ended_operations_leave_the_heap(room: QuietPurgatory) -> None:
+    """The heap contains the waiting operations, and no others."""
+    waiting = [park(room, str(number), {"log": number}) for number in range(100)]
     for number, operation in enumerate(reversed(waiting)):
         operation.cancel()
-        left = 999 - number
-        if left:
-            assert heap_size(room, "log") <= 2 * left + 9
+        if number < 99:
+            assert heap_size(room, "log") == 99 - number
     assert room.statistics().keys == 0
 
 
-def test_an_ended_operation_is_freed_though_its_entry_is_not(room: QuietPurgatory, no_gc: None) -> None:
-    """An entry that is still in the heap does not reference the ended operation."""
+def test_an_ended_operation_is_freed_while_others_wait(room: QuietPurgatory, no_gc: None) -> None:
+    """Neither the heap nor an iteration that has not reached it yet keeps it alive longer than its turn."""
 
     class Held:
         pass
@@ -186,35 +299,14 @@ def test_an_ended_operation_is_freed_though_its_entry_is_not(room: QuietPurgator
     freed = weakref.ref(held)
     operation = park(room, "x", {"log": 50})
     operation._on_expiration = lambda _, held=held: None  # type: ignore[misc]
+    cursor = room._core.cursor("log", 60)
+    assert cursor is not None
     operation.cancel()
-    assert heap_size(room, "log") == 3
+    assert heap_size(room, "log") == 2
     del operation, held
+    assert cursor.next() is not None
+    assert cursor.next() is None
     assert freed() is None
-
-
-def test_a_stale_heap_entry_keeps_no_later_operation_alive(room: QuietPurgatory, no_gc: None) -> None:
-    """A stale entry deep in the heap references no operation, even after many others have come and gone."""
-
-    class Key:
-        """A hashable object that supports weak references."""
-
-    park(room, "stays", {"log": 100})
-    lingering = park(room, "high", {"log": 10**6})
-    before = park(room, "relay", {"log": 50})
-    lingering.cancel()
-    keys = []
-    for _ in range(100):
-        key = Key()
-        keys.append(weakref.ref(key))
-        after = park(room, "relay", {key: 50, "log": 50})
-        before.cancel()
-        before = after
-        del key, after
-    before.cancel()
-    del before
-    assert not gc.isenabled()
-    assert [key for key in keys if key() is not None] == []
-    room._check()
 
 
 @pytest.mark.parametrize(
@@ -259,14 +351,10 @@ def test_an_int_beyond_every_float_is_refused_by_name(room: QuietPurgatory) -> N
 
 @pytest.mark.parametrize("most", [0, 1, 4, 5, 6])
 def test_a_search_for_reached_thresholds_stops_at_its_bound(most: int) -> None:
-    """Up to ``most`` reached entries are returned in the order of arrival; beyond that the search gives up."""
-    heap = ThresholdHeap(WatchList("key"))
-    operations = [Op(10) for _ in range(8)]
-    for number, operation in enumerate(operations):
-        operation._op_id = number + 1
-        heap.add(ThresholdWatch("key", operation, 10 - number))
-    found = heap.reached_entries(7, most)
-    assert (None if found is None else [number for number, _ in found]) == (None if most < 5 else [4, 5, 6, 7, 8])
+    """Up to ``most`` reached operations are returned in the order of arrival; beyond that the search gives up."""
+    heap, watches = make_heap(range(10, 2, -1))
+    found = heap.few_reached(7, most)
+    assert found == (None if most < 5 else [watch.operation for watch in watches[3:]])
 
 
 # A threshold skips unnecessary tries and never changes an outcome: the same schedule with and without thresholds
