@@ -245,13 +245,13 @@ class PurgatoryCore:
             hashed = hash(only)
         else:
             plain = validate_keys(many)
-        # 3. The operation, the stack, and the clock: the last steps that may fail before anything has changed.  The
-        # operation is validated after the keys, because hashing a key could have parked or ended it.
-        if not is_new(operation):
-            raise not_new(operation)
+        # 3. The stack, the clock, and the operation: the last steps that may fail before anything has changed.  The
+        # operation is validated last, because hashing a key or reading the clock could have parked or ended it.
         if self.depth >= DEEP:
             ensure_stack(FRAMES)
         parked_ms: i64 = ceil_now(self.timer)
+        if not is_new(operation):
+            raise not_new(operation)
         # 4. The operation enters the purgatory.  From here on, an ending finds this purgatory, and any check that its
         # callbacks request is queued.  The operation is not parked yet: a check does not find it, and if it ends, it
         # need not be removed from any key or from the timer.  If it is on a timer as a task, it stays there until step
@@ -535,6 +535,8 @@ class PurgatoryCore:
                 passed_ms: i64 = now_ms - 1
                 if self.timer._read is None:
                     passed_ms = self.timer.clock.now_ms()
+                    if operation._state != PENDING:  # the clock has ended it
+                        return
                 if expiration_ms == NOT_QUEUED or operation._list is not None:
                     # Also if the operation is still on a timer as a task: schedule() takes it off that timer.
                     expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
@@ -946,12 +948,14 @@ class PurgatoryCore:
         """
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
+        passed_ms: i64 = passed(self.timer, now_ms)
+        if operation._state != PENDING:  # the clock runs user code, which has ended the operation
+            return
         if not is_parked(operation):  # during its first try: it is put on the timer when it is parked
             _set_first_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
         elif delay_ms < 0:
             self._reschedule(operation, delay_ms, NOT_QUEUED, 0)
         else:
-            passed_ms: i64 = passed(self.timer, now_ms)
             self._reschedule(operation, delay_ms, now_ms + delay_ms if delay_ms > 0 else passed_ms, passed_ms)
 
     def extend_to(self, operation: Operation, at_ms: i64) -> None:
@@ -962,7 +966,8 @@ class PurgatoryCore:
             return
         now_ms: i64 = ceil_now(self.timer)
         passed_ms: i64 = passed(self.timer, now_ms)
-        self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
+        if operation._state == PENDING:  # otherwise, the clock, which runs user code, has ended it
+            self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 
     def _reschedule(self, operation: Operation, delay_ms: i64, expiration_ms: i64, passed_ms: i64) -> None:
         """Give a parked operation a new deadline, or none if ``delay_ms`` is negative.

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, PurgatoryClosed, SystemTimer
-from purgatory.testing import VirtualClock
+from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Op, check
-from tests.sansio import QuietPurgatory
+from tests.sansio import QuietPurgatory, make_purgatory
 
 # Checks
 
@@ -179,3 +179,77 @@ async def test_an_operation_whose_first_try_closes_the_purgatory_is_refused(cloc
             purgatory.try_complete_else_watch(op, ["a"])
         assert op.outcome is Outcome.PENDING
         check(purgatory, submitted=0, parked=0, watched=0)
+
+
+class EndingClock(ManualClock):
+    """A clock that calls ``then`` once, at the reading with the given number."""
+
+    then: Callable[[], object] | None = None
+    number = 0
+
+    def now_ms(self) -> int:
+        self._count()
+        return super().now_ms()
+
+    def ceil_ms(self) -> int:
+        self._count()
+        return super().ceil_ms()
+
+    def _count(self) -> None:
+        if self.then is not None:
+            self.number -= 1
+            if self.number < 0:
+                then, self.then = self.then, None
+                then()
+
+
+USES: dict[str, Callable[[QuietPurgatory, Op], object]] = {
+    "park": lambda room, op: room.try_complete_else_watch(op, ["a"]),
+    "cancel": lambda room, op: op.cancel(),
+    "complete": lambda room, op: op.force_complete(),
+    "expire": lambda room, op: op.run(),
+    "extend": lambda room, op: op.extend(7),
+    "extend to": lambda room, op: op.extend_to(9.0),
+}
+
+
+@pytest.mark.parametrize("ending", ["cancel", "force_complete", "run"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("use", USES)
+def test_reading_the_clock_ends_the_operation(use: str, number: int, ending: str) -> None:
+    """The operation ends once, the gauges balance, and it is neither on a key nor on the timer."""
+    clock = EndingClock()
+    room = make_purgatory(clock)
+    ended: list[str] = []
+    op = Op(5, on_complete=lambda _: ended.append("complete"))
+    if use != "park":
+        room.try_complete_else_watch(op, ["a"])
+    clock.then, clock.number = getattr(op, ending), number
+    if (use, number) == ("park", 0):
+        with pytest.raises(ValueError, match="has ended"):
+            room.try_complete_else_watch(op, ["a"])
+        room._check()
+        assert room.statistics().submitted == 0
+        return
+    returned = USES[use](room, op)
+    if clock.then is not None:
+        return  # the clock was not read so often
+    room._check()
+    assert op.outcome is not Outcome.PENDING
+    assert returned is False or (use, number) != ("extend", 0)
+    assert len(ended) <= 1
+    statistics = room.statistics()
+    assert statistics.completed + statistics.expired + statistics.cancelled == statistics.submitted == 1
+    assert not op.scheduled
+
+
+def test_reading_the_clock_parks_the_operation_that_is_being_parked() -> None:
+    """The outer call refuses it, as it refuses any operation that is already parked."""
+    clock = EndingClock()
+    room = make_purgatory(clock)
+    op = Op(5)
+    clock.then = lambda: room.try_complete_else_watch(op, ["b"])
+    with pytest.raises(ValueError, match="is parked already"):
+        room.try_complete_else_watch(op, ["a"])
+    assert op.keys == ("b",)
+    check(room, parked=1, watched=1, submitted=1)

@@ -239,6 +239,8 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
         parked = is_parked(operation)
         if parked:
             now_ms = now(core.timer)
+            if operation._state != PENDING:  # the clock runs user code, which has ended the operation
+                return False
     # 3. The outcome.  Only library code runs from here to the callback, so a second ending finds that the state has
     # changed.
     operation._state = state

@@ -165,7 +165,7 @@ class Operation(TimerTask):
             set_deadline(self, delay_ms, NOT_QUEUED)
         else:
             core.extend(self, delay_ms)
-        return True
+        return self._state == PENDING  # reading the clock may have ended the operation
 
     def extend_to(self, deadline: Any) -> bool:
         """Move the deadline to a time on the timer's clock; None removes it.  Return True if the operation is PENDING.
@@ -190,7 +190,7 @@ class Operation(TimerTask):
             set_deadline(self, FOREVER_MS, at_ms)
         else:
             core.extend_to(self, at_ms)
-        return True
+        return self._state == PENDING  # reading the clock may have ended the operation
 
     def run(self) -> None:
         """Expire the operation, as the timer does when the deadline passes."""
