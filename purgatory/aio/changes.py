@@ -151,8 +151,12 @@ class Subscription:
         operations = self._operations
         number = min(number, len(operations))
         for _ in range(number):
-            operations[-1].cancel()
-            operations.pop()
+            if not operations:  # an observer of the operation before has ended the subscription
+                break
+            operation = operations[-1]
+            operation.cancel()
+            if operations and operations[-1] is operation:
+                operations.pop()
         if not operations:
             self._room._subscriptions.pop(id(self), None)
         return number

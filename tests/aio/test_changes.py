@@ -1,6 +1,7 @@
 """``changes()`` reports checks of keys of every kind, coalesced, bounded, and with heartbeats."""
 
 import asyncio
+import dataclasses
 import gc
 import weakref
 from collections import OrderedDict
@@ -540,6 +541,55 @@ async def test_subscriptions_count_for_the_limits(clock: VirtualClock) -> None:
         await purgatory.changes(["c", "d"]).aclose()
     with pytest.raises(PurgatoryClosed):
         purgatory.changes(["a"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "keys"),
+    [
+        ({"max_parked_per_key": 1}, ["b", "a"]),
+        ({"max_parked": 3}, ["b", "c", "d"]),
+    ],
+)
+async def test_a_refused_subscription_changes_nothing(
+    clock: VirtualClock, limits: dict[str, int], keys: list[str]
+) -> None:
+    """A limit that one of its keys meets refuses it before any of its operations is submitted."""
+    seen: list[str] = []
+
+    class Watching(Observer):
+        def parked(self, event: Event) -> None:
+            seen.append("parked")
+
+        def cancelled(self, event: Event) -> None:
+            seen.append("cancelled")
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Watching()], **limits) as purgatory:
+        purgatory.try_complete_else_watch(Op(), ["a"])
+        before = purgatory.statistics()
+        seen.clear()
+        with pytest.raises(PurgatoryFull):
+            purgatory.changes(keys)
+        assert seen == []
+        after = purgatory.statistics()
+        by_key = "max_parked_per_key" in limits
+        assert after == dataclasses.replace(before, refused=1, refused_by_key=int(by_key))
+        await purgatory.changes(keys[:1]).aclose()
+
+
+async def test_an_observer_that_leaves_the_subscription_while_it_ends_disturbs_nothing(clock: VirtualClock) -> None:
+    """With eager tasks, an observer can call aclose() while the subscription withdraws its operations."""
+
+    class Leaving(Observer):
+        def cancelled(self, event: Event) -> None:
+            with pytest.raises(StopIteration):
+                changes.aclose().send(None)
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Leaving()]) as purgatory:
+        changes = purgatory.changes(["a", "b", "c"])
+        await changes.aclose()
+        assert purgatory._core.counters.detached == 0
+        check(purgatory, parked=0, watched=0, cancelled=3)
+        assert not purgatory._subscriptions
 
 
 async def test_its_operations_are_seen_like_all_others(purgatory: Purgatory[Any]) -> None:
