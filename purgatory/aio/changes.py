@@ -95,6 +95,8 @@ class Subscription:
         self.ended: bool = False
         self.error: BaseException | None = None
         self.waiter: asyncio.Future[bool] | None = None
+        room._core.validate_open()
+        room._core.admit(keys, len(keys))  # all keys or none: a refusal must change nothing
         try:
             for index, key in enumerate(keys):
                 operation = _Change(self, index)

@@ -280,7 +280,7 @@ class PurgatoryCore:
                     if self.closed or self.timer.closed:
                         self.validate_open()  # the operation's own try_complete() has closed the purgatory
                     if self._limited:
-                        self._admit(many or (only,))
+                        self.admit(many or (only,), 1)
                     if self._jitter_source is not None:
                         jitter = self._draw_jitter(operation)
                     if operation._op_id != self._last_id:
@@ -440,15 +440,15 @@ class PurgatoryCore:
                     self._rollback(operation)
             raise
 
-    def _admit(self, keys: Iterable[Hashable]) -> None:
-        """Raise PurgatoryFull, and count the refusal, if a limit has been reached.
+    def admit(self, keys: Iterable[Hashable], number: i64) -> None:
+        """Raise PurgatoryFull, and count one refusal, if a limit leaves no place for ``number`` more operations.
 
-        The operation needs a place on each of its keys; the error names the first key that has no place left.  A
-        refused operation is not counted as submitted, because the caller removes it again.
+        Together, the operations need one place on each of the keys; the error names the first key that has no place
+        left.  A refused operation is not counted as submitted, because the caller removes it again.
         """
         counters = self.counters
-        # This operation is not counted as parked yet.
-        if counters.parked >= self._max_parked:
+        # These operations are not counted as parked yet.
+        if counters.parked + number > self._max_parked:
             counters.refused += 1
             raise PurgatoryFull(
                 f"purgatory {self.name!r} is full: max_parked={self._max_parked} operations are parked",
