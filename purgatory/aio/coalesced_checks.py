@@ -44,7 +44,7 @@ The event loop
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from .purgatory import Purgatory
 
 __all__ = ["CoalescedChecks", "LoopChecks"]
+
+_FREED = 64  # the number of keys that are freed in one step
 
 
 class _Check:
@@ -88,9 +90,8 @@ class CoalescedChecks:
         self._core = core
         self._queue: deque[_Check] = deque()
         self._checks: dict[Hashable, _Check] = {}  # the check of each key in the queue
-        self._requested: deque[Iterator[tuple[Hashable, Any]]] = (
-            deque()
-        )  # requested keys, which enter the queue one by one
+        # Requested keys, which enter the queue one by one, and the dict that is then emptied step by step.
+        self._requested: deque[tuple[Iterator[tuple[Hashable, Any]], dict[Hashable, Any]]] = deque()
         self._shard_keys: deque[Hashable] = deque()  # keys of the current shard, for add_all()
         self._next_shard = 0
         self._shards_left = 0
@@ -115,9 +116,9 @@ class CoalescedChecks:
             check.again = True
             check.again_value = value
 
-    def add_many(self, requested: Mapping[Hashable, Any]) -> None:
-        """Request a check of each key in the mapping, with its value; the mapping must not change afterward."""
-        self._requested.append(iter(requested.items()))
+    def add_many(self, requested: dict[Hashable, Any]) -> None:
+        """Request a check of each key in the dict, with its value.  The dict belongs to the queue, which empties it."""
+        self._requested.append((iter(requested.items()), requested))
 
     def add_all(self) -> None:
         """Request a check of every watched key."""
@@ -180,9 +181,18 @@ class CoalescedChecks:
             self._checks.clear()  # clear() neither hashes nor compares the keys, so no key raises here
 
     def _move_requested(self) -> None:
-        """Take one of the keys that were requested together, and put it into the queue."""
-        for key, value in self._requested[0]:
+        """Take one of the keys that were requested together, and put it into the queue.
+
+        When the last one has been taken, free the keys step by step: freeing a million keys at once stalls the loop.
+        """
+        keys, requested = self._requested[0]
+        for key, value in keys:
             self.add(key, value)
+            self._requested.rotate(-1)
+            return
+        for _ in range(min(len(requested), _FREED)):
+            requested.popitem()
+        if requested:
             self._requested.rotate(-1)
             return
         self._requested.popleft()

@@ -74,6 +74,26 @@ def test_an_interrupt_loses_neither_the_walk_nor_the_other_keys(room: QuietPurga
     room._check()
 
 
+def test_keys_that_were_requested_together_are_freed_in_steps(room: QuietPurgatory) -> None:
+    """No step frees more than a few of a thousand keys."""
+    freed = 0
+
+    class Key:
+        def __del__(self) -> None:
+            nonlocal freed
+            freed += 1
+
+    queue = queue_of(room)
+    queue.add_many({Key(): None for _ in range(1000)})
+    steps: list[int] = []
+    while queue:
+        before = freed
+        queue.work(1)
+        steps.append(freed - before)
+    assert freed == 1000
+    assert max(steps) <= 65
+
+
 def test_a_key_named_before_its_turn_is_checked_once(room: QuietPurgatory) -> None:
     """Only a call during the tries of a key starts another check of that key."""
     watchers = [park(room, "key") for _ in range(4)]
