@@ -9,13 +9,13 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 4. If a read fails, the error is reported, and the keys stay stale.  The read is repeated, each time after a longer
    pause.  The loop's exception handler receives the first error of each type; every further failure writes one line to
    the log.
-5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times
-   and fails again, the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a
-   half fails, the half is divided at once; if the read of a single key fails, that read is repeated after a separate
-   pause.  While there are such keys, failed reads are divided without being repeated first.  If many reads in a row
-   have failed, the store is probably down: the parts rejoin the other keys, and keys are tried one at a time.  Each
-   successful read doubles the size of the next one.  A short failure therefore causes no additional reads, and an
-   outage does not multiply them.
+5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
+   the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a half fails, the
+   half is divided at once; if the read of a single key fails, that read is repeated after a separate pause.  A key of a
+   half that becomes stale again is read with the newly stale keys, without waiting for the half.  While there are such
+   keys, failed reads are divided without being repeated first.  If many reads in a row have failed, the store is
+   probably down: the parts rejoin the other keys, and keys are tried one at a time.  Each successful read doubles the
+   size of the next one.  A short failure therefore causes no additional reads, and an outage does not multiply them.
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
@@ -126,18 +126,19 @@ class Refresher:
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
         self._reported: _Errors = set()  # the types of errors reported since the last successful read
         self._parts: deque[list[Entry]] = deque()  # halves of failed reads
+        self._in_parts: set[Hashable] = set()  # the keys in _parts
         self._is_part = False  # whether the keys read last are a part
         self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
         self._not_before_ms = 0  # when the next unreadable key may be read
-        self._apart: set[Hashable] = set()  # the keys in _parts and _unreadable
+        self._alone: set[Hashable] = set()  # the keys in _unreadable
         self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
         self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
 
     @property
     def waiting(self) -> int:
         """The number of keys that are waiting to be read."""
-        return len(self.stale) + len(self._apart) + len(self._lagging)
+        return len(self.stale) + len(self._in_parts) + len(self._alone) + len(self._lagging)
 
     def mark(self, key: Hashable, value: float | None) -> None:
         """Record that the key may have changed, up to ``value``."""
@@ -222,14 +223,15 @@ class Refresher:
         pause_ms = backoff_ms(1 if at_random else self._failures_together, self.jitter)
         if not batch:  # it is no longer known which keys were taken
             self._parts.clear()
+            self._in_parts.clear()
             self._unreadable.clear()
-            self._apart.clear()
+            self._alone.clear()
             self.stale.add_everything()
         elif self._failures_together >= _OUTAGE:
             self._join()
             self._most_keys = 1
             self._put_back(batch)
-        elif at_random or (self._failures_together <= _REPEATED and not self._is_part and not self._apart):
+        elif at_random or not (self._failures_together > _REPEATED or self._is_part or self._parts or self._alone):
             self._put_back(batch)
             self._to_repeat = [key for key, _ in batch]
         else:
@@ -252,14 +254,20 @@ class Refresher:
         return lately and self._failures_together <= _RANDOM
 
     def _divide(self, batch: list[Entry], reported: _Errors, pause_ms: int) -> None:
-        """Schedule a separate read of each half, or of a single key after a pause, unless too many keys are waiting."""
-        if len(self._apart) >= self.stale.max_keys:
+        """Schedule a separate read of each half, or of a single key after a pause, unless too many keys are waiting.
+
+        Keys of which one is in a part already are not divided.  Otherwise, keys that change again and again would add
+        parts faster than parts are read.
+        """
+        keys = [key for key, _ in batch]
+        if len(self._in_parts) + len(self._alone) >= self.stale.max_keys:
             self._put_back(batch)
-            return
-        self._apart.update(key for key, _ in batch)
-        if len(batch) == 1:
+        elif len(batch) == 1:
             self._postpone(_Unreadable(batch[0], reported), pause_ms)
+        elif not self._in_parts.isdisjoint(keys):
+            self._put_back(batch)
         else:
+            self._in_parts.update(keys)
             middle = len(batch) // 2
             self._parts += batch[:middle], batch[middle:]
 
@@ -269,11 +277,11 @@ class Refresher:
         self._failures_alone += 1
         self._not_before_ms = self._clock.ceil_ms() + backoff_ms(self._failures_alone, self.jitter)
         pause_ms = backoff_ms(unreadable.failures, self.jitter)
-        self._apart.add(unreadable.entry[0])
         self._postpone(unreadable, pause_ms)
         self._report(error, unreadable.reported, max(self._failures, unreadable.failures), pause_ms)
 
     def _postpone(self, unreadable: _Unreadable, pause_ms: int) -> None:
+        self._alone.add(unreadable.entry[0])
         heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(self._numbers), unreadable))
 
     def _put_back(self, batch: list[Entry]) -> None:
@@ -284,7 +292,7 @@ class Refresher:
         """Return the parts to the common queue."""
         parts = [entry for part in self._parts for entry in part]
         self._parts.clear()
-        self._apart = {unreadable.entry[0] for _, _, unreadable in self._unreadable}
+        self._in_parts.clear()
         self._put_back(parts)
 
     def _report(self, error: Exception, reported: _Errors, failures: int, pause_ms: int) -> None:
@@ -358,7 +366,7 @@ class Refresher:
             if watched and now_ms < self._not_before_ms:
                 break
             heapq.heappop(self._unreadable)
-            self._apart.discard(key)
+            self._alone.discard(key)
             if watched:
                 return unreadable
         return None
@@ -369,17 +377,19 @@ class Refresher:
         if not self._is_part:
             return await self._next_batch()
         part = self._parts.popleft()
-        self._apart.difference_update([key for key, _ in part])
+        self._in_parts.difference_update([key for key, _ in part])
         watched: list[Entry] = []
         for number, entry in enumerate(part, 1):
-            if self._purgatory.is_watched(entry[0]):
+            if self._purgatory.is_watched(entry[0]) and entry[0] not in self._alone:
                 watched.append(entry)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return watched
 
     async def _next_batch(self) -> list[Entry]:
-        """Return at most ``max_keys`` stale keys that are watched now, except those that are read separately.
+        """Return at most ``max_keys`` stale keys that are watched now, except those that fail alone.
+
+        A key of a part is included if it has become stale again: it must not wait until its part is read.
 
         While all keys are to be read, keys that were marked one by one fill at most half of the batch.  Otherwise, keys
         that change during every read could prevent the other keys from ever being read.
@@ -394,7 +404,7 @@ class Refresher:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         most = self._most_keys if self._all_keys is None else self._most_keys // 2
         for number, (key, value) in enumerate(self.stale.take(), 1):
-            if purgatory.is_watched(key) and key not in self._apart:
+            if purgatory.is_watched(key) and key not in self._alone:
                 if len(batch) < most:
                     batch[key] = value
                 else:
@@ -412,7 +422,7 @@ class Refresher:
                     break
                 if not is_key(key):
                     purgatory.check_soon(key)  # the key cannot be relayed, so its state is in this process
-                elif purgatory.is_watched(key) and key not in self._apart:
+                elif purgatory.is_watched(key) and key not in self._in_parts and key not in self._alone:
                     batch[key] = None
                 examined += 1
                 if examined % _SLICE == 0:

@@ -610,6 +610,59 @@ async def test_every_second_key_cannot_be_read(clock: VirtualClock, reported: li
         assert all(task.done() for task in waiting)
 
 
+async def test_a_checked_key_does_not_wait_for_the_halves_of_a_failed_read(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """If a readable key is checked while unreadable keys are being found, it is read soon, not with its half."""
+    (worker,), (transport,) = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        waiting = [worker.waits(n, timeout=300.0) for n in range(1000)]
+        await clock.settle()
+        worker.unreadable = set(range(0, 1000, 80))
+        transport.disconnect()
+        await clock.advance(2.0)
+        for n in range(1, 1000, 40):
+            worker.write(n, 1)
+            worker.relay.check(n)
+            await clock.advance(1.0)
+            assert waiting[n].done(), n
+        await clock.advance(60.0)
+        worker.reads.clear()
+        await clock.advance(60.0)
+        assert {key for keys in worker.reads for key in keys} == worker.unreadable  # each is still tried, alone
+        assert {len(keys) for keys in worker.reads} == {1}
+        for task in waiting:
+            task.cancel()
+
+
+async def test_keys_that_change_all_the_time_do_not_hide_an_unreadable_one(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """If an unreadable key and 99 others become stale during every read, the unreadable one is found in few reads."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    load = worker.load
+
+    async def changing(keys: list[Hashable]) -> dict[Hashable, float]:
+        for n in range(100):
+            worker.relay._refresher.mark(n, None)
+        await clock.sleep(0.01)
+        return await load(keys)
+
+    worker.relay._refresher._refresh = changing
+    async with worker:
+        waiting = [worker.waits(n, timeout=300.0) for n in range(100)]
+        await clock.settle()
+        worker.unreadable = {70}
+        await clock.advance(10.0)
+        worker.reads.clear()
+        await clock.advance(10.0)
+        failed = [keys for keys in worker.reads if 70 in keys]
+        assert 1 <= len(failed) <= 5
+        assert set(map(len, failed)) == {1}
+        for task in waiting:
+            task.cancel()
+
+
 async def test_an_outage_of_the_store_is_no_flood_of_reads(clock: VirtualClock, reported: list[Any]) -> None:
     """While every read fails, there is one after each pause; when the store is back, a few reads are enough."""
     (worker,), (transport,) = workers(clock, 1, resync_every=60.0)
