@@ -237,7 +237,7 @@ def _read_journal(
 def _work_on(opened: OpenJournal, work: Callable[[OpenJournal], T], skip_corrupt: bool) -> tuple[T, OpenJournal]:
     try:
         return _result(work, opened), opened
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError, OSError) as error:  # OSError: read_batches in this process
         file = corrupt_file(error)
         if file is None:
             raise
@@ -261,7 +261,7 @@ def _result(work: Callable[[OpenJournal], T], opened: OpenJournal) -> T:
     """Return the result of ``work``.  Raises FileRemoved if it fails because a file has been removed."""
     try:
         return work(opened)
-    except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
+    except (PySparkException, Py4JJavaError, OSError) as error:
         removed = _removed_file(error, opened.files)
         if removed is None:
             raise

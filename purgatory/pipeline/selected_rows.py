@@ -24,6 +24,7 @@ from .selection import Selection
 
 __all__ = [
     "batch_of_names",
+    "batch_overlapping",
     "batch_parked_within",
     "needed_columns",
     "overlapping",
@@ -72,13 +73,32 @@ def batch_of_names(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatc
 
 
 def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
-    """Keep the selected operations, and the ``dropped`` rows that overlap the selected time."""
-    batch = batch_of_names(batch, selection)
-    for at_ms, compare in ((selection.since_ms, pc.greater_equal), (selection.until_ms, pc.less)):
-        if at_ms is not None:
-            limit = pa.scalar(at_ms, pa.timestamp("ms", "UTC")).cast(batch["parked_at"].type)
-            batch = batch.filter(compare(batch["parked_at"], limit))
-    return batch
+    """Keep the selected operations, without the ``dropped`` rows of an earlier time."""
+    batch = _batch_parked_until(batch_of_names(batch, selection), selection)
+    if selection.since_ms is None:
+        return batch
+    return batch.filter(pc.greater_equal(batch["parked_at"], _like(batch["parked_at"], selection.since_ms)))
+
+
+def batch_overlapping(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    """Keep the rows that :func:`overlapping` keeps."""
+    batch = _batch_parked_until(batch_of_names(batch, selection), selection)
+    if selection.since_ms is None:
+        return batch
+    finished = batch["finished_at"]
+    return batch.filter(
+        pc.or_kleene(pc.greater_equal(finished, _like(finished, selection.since_ms)), pc.is_null(finished))
+    )
+
+
+def _batch_parked_until(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+    if selection.until_ms is None:
+        return batch
+    return batch.filter(pc.less(batch["parked_at"], _like(batch["parked_at"], selection.until_ms)))
+
+
+def _like(times: pa.Array, ms: int) -> pa.Scalar:
+    return pa.scalar(ms, pa.timestamp("ms", "UTC")).cast(times.type)
 
 
 def read_batches(

@@ -108,10 +108,9 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
     Console(width=None if console.is_terminal else 160).print(table)
     for caveat in found.caveats:
         print(f"  {caveat}")
-    refused = sum({row["purgatory"]: row["refused_recorded"] for row in found.table.to_pylist()}.values())
-    if refused:
-        print(f"  In the recording, {refused:,} operations were refused.")
-    undivided = max(found.table["undivided"].to_pylist())
+    if found.refused:
+        print(f"  In the recording, {found.refused:,} operations were refused.")
+    undivided = sum(row["undivided"] for row in found.table.to_pylist() if row["scenario"] == str(scenarios[0]))
     if undivided:
         print(f"  {undivided:,} operations have keys in both halves and stay in the first half.")
     if page is not None:

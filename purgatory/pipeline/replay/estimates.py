@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from rich.console import Console
@@ -22,7 +21,7 @@ from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.report.one_pass import reads_files
-from purgatory.pipeline.selected_rows import overlapping
+from purgatory.pipeline.selected_rows import batch_overlapping, needed_columns, overlapping, read_batches, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
 from purgatory.pipeline.spark.workers import ship_package
@@ -57,8 +56,9 @@ class Estimates:
     ``*_high``.
 
     ``mean`` is the mean number of waiting operations over the time of the journal, summed over all processes; ``peak``
-    is the highest number in any one process.  ``refused_recorded``: the number of operations that were refused in the
-    recording.  ``limited``: whether a scenario has a limit.
+    is the highest number in any one process.  ``refused_recorded``: the number of operations that the purgatory refused
+    in the recording.  ``refused``: the same for all purgatories, including those that have no row because every
+    operation was refused.  ``limited``: whether a scenario has a limit.
     """
 
     journal: str
@@ -68,6 +68,7 @@ class Estimates:
     made_at: datetime
     selection: Selection = EVERYTHING
     limited: bool = False
+    refused: int = 0
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -112,7 +113,8 @@ def estimate_journal(
     recorded = [row for row in table.to_pylist() if row["scenario"] == str(Scenario())]
     operations = sum(row["operations"] for row in recorded)
     limited = any(scenario.max_parked or scenario.max_parked_per_key for scenario in scenarios)
-    return Estimates(journal, table, operations, opened.skipped, datetime.now(UTC), selection, limited)
+    made_at, total = datetime.now(UTC), sum(refused.values())
+    return Estimates(journal, table, operations, opened.skipped, made_at, selection, limited, total)
 
 
 def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | None = None) -> Location:
@@ -221,18 +223,20 @@ def _row(
 
 
 def _refused(spark: SparkSession, opened: OpenJournal, selection: Selection) -> dict[str, int]:
-    """Return the number of operations that each purgatory refused in the recording."""
+    """Return the number of operations that each purgatory refused in the recording.
+
+    A row counts in full if its time overlaps the selected time, as in a report.
+    """
     if reads_files(spark, opened):
         assert opened.files is not None
         total: dict[str, int] = {}
+        columns = needed_columns(("purgatory", "outcome", "refused", "parked_at", "finished_at"), selection)
         for name in opened.files:
-            with pq.ParquetFile(name) as file:
-                if "refused" not in file.schema_arrow.names:
-                    continue
-                table = file.read(["purgatory", "refused", "parked_at"], use_threads=False)
-            for row in table.filter(pc.greater(table["refused"], 0)).to_pylist():
-                ms = round(row["parked_at"].timestamp() * 1000)
-                if (selection.since_ms or 0) <= ms < (selection.until_ms or 1 << 62):
+            for batch in read_batches(name, columns, partial(row_groups, selection=selection)):
+                if "refused" not in batch.schema.names:
+                    break
+                noted = batch.filter(pc.greater(batch["refused"], 0))
+                for row in batch_overlapping(noted, selection).to_pylist():
                     total[row["purgatory"]] = total.get(row["purgatory"], 0) + row["refused"]
         return total
     rows = overlapping(opened.dataframe, selection).where(F.col("refused") > 0)

@@ -1,6 +1,7 @@
 """The command estimate, and the estimates on Spark."""
 
 import pathlib
+import zlib
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.replay.bounds import Scenario
 from purgatory.pipeline.replay.estimates import estimate_journal
+from purgatory.pipeline.selection import Selection
 
 pytestmark = pytest.mark.timeout(170)
 BEGIN_MS = 1_790_000_000_000
@@ -101,3 +103,45 @@ def test_settings_that_cannot_be_are_refused(journal: str, capsys: pytest.Captur
     ):
         assert main(["estimate", journal, *arguments]) == 1
         assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_refused_operations_count_if_their_time_overlaps(
+    spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a report; a purgatory that has refused every operation counts too, but not one that is not selected."""
+    note = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "dropped", "anchor_ms": BEGIN_MS}
+    rows = [
+        row(1, 0, 400, "completed"),
+        note | {"purgatory": "p", "refused": 1, "parked_at": BEGIN_MS - 90, "finished_at": BEGIN_MS - 1},
+        note | {"purgatory": "p", "refused": 20, "parked_at": BEGIN_MS - 9, "finished_at": BEGIN_MS},
+        note | {"purgatory": "only refused", "refused": 300, "parked_at": BEGIN_MS + 9, "finished_at": BEGIN_MS + 99},
+        note | {"purgatory": "p", "refused": 4_000, "parked_at": BEGIN_MS + 10, "finished_at": BEGIN_MS + 99},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
+    for selection, one, total in (
+        (Selection(BEGIN_MS, BEGIN_MS + 10), 20, 320),
+        (Selection(BEGIN_MS, purgatories=("p",)), 4_020, 4_020),
+        (Selection(), 4_021, 4_321),
+    ):
+        found = estimate_journal(spark, str(tmp_path), [Scenario(500)], selection=selection)
+        assert (set(found.table["refused_recorded"].to_pylist()), found.refused) == ({one}, total), selection
+
+
+def test_the_command_sums_the_purgatories(
+    spark: Any, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Operations with keys in both halves, and refused operations, are counted in all purgatories together."""
+    both = ["a", "b", "c", "d"]
+    assert len({zlib.crc32(key.encode()) % 2 for key in both}) == 2
+    rows = [row(number, 0, 400, "completed", keys=both, purgatory="pq"[number % 2]) for number in range(5)]
+    note = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "dropped", "anchor_ms": BEGIN_MS}
+    note |= {"refused": 7, "parked_at": BEGIN_MS, "finished_at": BEGIN_MS + 9}
+    rows += [note | {"purgatory": name} for name in ("p", "q", "r")]
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+    assert main(["estimate", str(tmp_path), "--split", "key", "--timeout", "1,2", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "  5 operations have keys in both halves and stay in the first half.\n" in said
+    assert "  In the recording, 21 operations were refused.\n" in said
