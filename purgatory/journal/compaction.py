@@ -30,7 +30,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import JournalError
-from .files import ARROW_SCHEMA, check_footer, data_files, merge_notes, read_footer, read_merge_note
+from .files import (
+    ARROW_SCHEMA,
+    READ_ERRORS,
+    check_footer,
+    data_files,
+    merge_notes,
+    read_error,
+    read_footer,
+    read_merge_note,
+)
 from .schema import COLUMNS
 
 __all__ = ["Compacted", "compact"]
@@ -52,10 +61,12 @@ class Compacted:
 def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> Compacted:
     """Merge those files of a journal that have at most half of ``rows_per_file`` rows.
 
-    Raises JournalError if the journal cannot be read, or if a file or a note is corrupt; in that case, nothing is
-    changed.  Raises JournalError if another process is compacting a folder of the journal, or if the system has no
-    POSIX locks.  Raises ValueError if ``rows_per_file`` is not positive.  Raises OSError if the disk is full or cannot
-    be written to; in that case, the journal still contains every row exactly once.
+    Raises JournalError if the journal cannot be read, or if the footer of a file or a note is corrupt; in that case,
+    nothing is changed.  Raises JournalError if the rows of a file turn out to be damaged while they are merged; in that
+    case, this file is unchanged, and other files may have been merged.  Raises JournalError if another process is
+    compacting a folder of the journal, or if the system has no POSIX locks.  Raises ValueError if ``rows_per_file`` is
+    not positive.  Raises OSError if the disk is full or cannot be written to; in that case, the journal still contains
+    every row exactly once.
     """
     if rows_per_file < 1:
         raise ValueError(f"rows_per_file must be at least 1, got {rows_per_file}")
@@ -131,7 +142,10 @@ def _source(file: Path) -> str | None:
         statistics = metadata.row_group(number).column(column).statistics
         if statistics is None or not statistics.has_min_max:
             return None
-        sources |= {statistics.min, statistics.max}
+        try:
+            sources |= {statistics.min, statistics.max}
+        except UnicodeDecodeError as error:
+            raise read_error(file, error) from error
     return sources.pop() if len(sources) == 1 else None
 
 
@@ -195,8 +209,8 @@ def _pieces(group: list[Path]) -> Iterator[pa.Table]:
                     if sum(table.num_rows for table in held) >= _ROW_GROUP:
                         yield pa.concat_tables(held)
                         held = []
-        except pa.ArrowException as error:
-            raise JournalError(f"{file} is corrupt: {str(error).splitlines()[0]}") from error
+        except READ_ERRORS as error:
+            raise read_error(file, error) from error
     if held:
         yield pa.concat_tables(held)
 

@@ -29,6 +29,7 @@ from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
 __all__ = [
     "ARROW_SCHEMA",
+    "READ_ERRORS",
     "Footer",
     "MergeNote",
     "check_footer",
@@ -39,6 +40,7 @@ __all__ = [
     "merge_notes",
     "new_source",
     "prepare",
+    "read_error",
     "read_footer",
     "read_merge_note",
     "start_of",
@@ -57,6 +59,7 @@ ARROW_SCHEMA: Final = pa.schema(
     [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in COLUMNS],
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
+READ_ERRORS: Final = (OSError, pa.ArrowException, UnicodeDecodeError)  # what pyarrow raises for a file
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
 _START: Final = re.compile(r"-\d+-([0-9a-f]{11})\Z")  # 11 digits: from 2004 to 2527
 _LATEST_START_MS: Final = [0]  # the latest start time of the sources in this process
@@ -305,18 +308,23 @@ def read_footer(path: str) -> Footer:
             columns = frozenset(schema.names)
             stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
+            mistyped = _mistyped(schema)  # reads the texts of the schema, such as a time zone
     except UnicodeEncodeError as error:
         raise JournalError(f"{path!a} cannot be read: its name is not valid UTF-8") from error
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # an error from the system, not from pyarrow
-            raise JournalError(f"{path} cannot be read: {os.strerror(error.errno)}") from error
-        reason = str(error).partition("\n")[0]
-        raise JournalError(f"{path} is corrupt: {reason}") from error
+    except READ_ERRORS as error:
+        raise read_error(path, error) from error
     try:
         version = None if stored is None else int(stored)
     except ValueError:
         raise JournalError(f"{path} is corrupt: its schema version must be an int, got {stored!r}") from None
-    return Footer(path, rows, columns, version, _mistyped(schema))
+    return Footer(path, rows, columns, version, mistyped)
+
+
+def read_error(path: str | os.PathLike[str], error: Exception) -> JournalError:
+    """Return the error to raise for one of :data:`READ_ERRORS`: the system cannot read the file, or it is corrupt."""
+    if isinstance(error, OSError) and error.errno is not None:  # an error from the system, not from pyarrow
+        return JournalError(f"{path} cannot be read: {os.strerror(error.errno)}")
+    return JournalError(f"{path} is corrupt: {str(error).partition(chr(10))[0]}")
 
 
 def check_footer(footer: Footer) -> str | None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from purgatory.journal.files import READ_ERRORS
 from purgatory.journal.schema import DROPPED
 
 from .selection import Selection
@@ -118,7 +119,7 @@ def read_batches(
         with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
             present = [column for column in columns if column in file.schema_arrow.names]
             yield from file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except READ_ERRORS as error:
         # The driver looks for this text; see corrupt_file.
         raise OSError(f"FAILED_READ_FILE {quote(name)}: {str(error).splitlines()[0]}") from error
 

@@ -172,6 +172,23 @@ def test_what_cannot_be_compacted(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a compaction needs a POSIX system")
+def test_damaged_rows_are_a_named_error(tmp_path: pathlib.Path) -> None:
+    """They are found while the rows are merged; the damaged file is unchanged, and no row of another file is lost."""
+    before = journal(tmp_path)
+    damaged = tmp_path / "part-web-2-b-000003.parquet"
+    begin = pq.read_metadata(damaged).row_group(0).column(3).data_page_offset
+    data = bytearray(damaged.read_bytes())
+    data[begin : begin + 12] = bytes(byte ^ 0xFF for byte in data[begin : begin + 12])
+    damaged.write_bytes(data)
+    with pytest.raises(JournalError, match=r"part-web-2-b-000003\.parquet is corrupt: "):
+        compact(tmp_path)
+    assert damaged.read_bytes() == data
+    damaged.unlink()
+    compact(tmp_path)
+    assert sorted({*before} - {*rows(tmp_path)}) == [("web-2-b", number) for number in range(30, 40)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a compaction needs a POSIX system")
 def test_a_file_system_without_locks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error gives the reason of the system, and does not speak of another process."""
     import fcntl

@@ -61,6 +61,12 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> N
     damaged.write_bytes(damaged.read_bytes().replace(b"op_id", b"\xff" * 5))
     with pytest.raises(JournalError, match=r"damaged\.parquet is corrupt: .*can't decode byte 0xff"):
         read_footer(str(damaged))
+    pq.write_table(empty, damaged)
+    before = damaged.read_bytes()
+    damaged.write_bytes(before.replace(b"VVRD", b"VVrD"))  # "UTC" in Base64, with another second letter
+    assert damaged.read_bytes() != before
+    with pytest.raises(JournalError, match=r"damaged\.parquet is corrupt: .*can't decode byte"):
+        read_footer(str(damaged))
     with pytest.raises(JournalError) as unnamed:
         read_footer("/data/a\udcff.parquet")
     assert str(unnamed.value) == r"'/data/a\udcff.parquet' cannot be read: its name is not valid UTF-8"
