@@ -33,6 +33,7 @@ from .errors import JournalError
 from .files import (
     ARROW_SCHEMA,
     READ_ERRORS,
+    WRITE_OPTIONS,
     check_footer,
     data_files,
     merge_notes,
@@ -185,7 +186,7 @@ def _name(group: list[Path]) -> str:
 def _write(group: list[Path], unfinished: Path) -> int:
     expected: int = sum(pq.read_metadata(file).num_rows for file in group)
     try:
-        with pq.ParquetWriter(unfinished, ARROW_SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(unfinished, ARROW_SCHEMA, **WRITE_OPTIONS) as writer:
             for table in _pieces(group):
                 writer.write_table(table, row_group_size=_ROW_GROUP)
         written = pq.read_metadata(unfinished).num_rows
@@ -203,7 +204,7 @@ def _pieces(group: list[Path]) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     for file in group:
         try:
-            with pq.ParquetFile(file) as parquet:
+            with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 for batch in parquet.iter_batches(_ROW_GROUP):
                     held.append(_with_all_columns(pa.Table.from_batches([batch])))
                     if sum(table.num_rows for table in held) >= _ROW_GROUP:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +30,7 @@ from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 __all__ = [
     "ARROW_SCHEMA",
     "READ_ERRORS",
+    "WRITE_OPTIONS",
     "Footer",
     "MergeNote",
     "check_footer",
@@ -59,6 +60,7 @@ ARROW_SCHEMA: Final = pa.schema(
     [pa.field(column.name, _TYPES[column.type], nullable=column.nullable) for column in COLUMNS],
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
+WRITE_OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
 READ_ERRORS: Final = (OSError, pa.ArrowException, UnicodeDecodeError)  # what pyarrow raises for a file
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
 _START: Final = re.compile(r"-\d+-([0-9a-f]{11})\Z")  # 11 digits: from 2004 to 2527
@@ -143,7 +145,7 @@ def write_file(table: pa.Table, directory: Path, source: str, number: int) -> Pa
     unfinished = directory / f".part-{source}-{number:06d}.tmp"
     finished = directory / f"part-{source}-{number:06d}.parquet"
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="zstd")
+    pq.write_table(table, buffer, **WRITE_OPTIONS)
     try:
         _write_through(unfinished, memoryview(buffer.getvalue()))
         os.replace(unfinished, finished)

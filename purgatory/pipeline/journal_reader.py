@@ -129,6 +129,7 @@ class OpenJournal:
     def _read(self, paths: Iterable[str]) -> DataFrame:
         reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
         reader = reader.option("ignoreMissingFiles", "false")  # the session may have another setting
+        reader = reader.option("parquet.page.verify-checksum.enabled", "true")
         return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
 
@@ -342,7 +343,7 @@ def _check_file(file: str) -> int | str:
 def _check_rows(file: str) -> int | str:
     """Return the number of rows in a file, or the reason that they cannot be read."""
     try:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             for batch in parquet.iter_batches():
                 batch.validate(full=True)
             return int(parquet.metadata.num_rows)

@@ -116,7 +116,8 @@ def read_batches(
             return
         paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
         texts = [path for path in paths if path.split(".")[0] in _TEXTS]  # a str for each row would take much longer
-        with pq.ParquetFile(name, metadata=metadata, read_dictionary=texts) as file:
+        options = {"metadata": metadata, "read_dictionary": texts, "page_checksum_verification": True}
+        with pq.ParquetFile(name, **options) as file:
             present = [column for column in columns if column in file.schema_arrow.names]
             yield from file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
     except READ_ERRORS as error:

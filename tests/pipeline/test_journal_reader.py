@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from purgatory.journal import JournalError, compact
@@ -635,3 +636,31 @@ def test_a_merge_that_begins_after_the_check(spark: Any, small: pathlib.Path) ->
     note = {"unfinished": ".x", "merged": "part-merged.parquet", "replaced": [files[0].name]}
     (small / "_merge-x.json").write_text(json.dumps(note))
     assert opened.dataframe.count() == 50
+
+
+def test_a_single_changed_bit_in_the_rows_is_found(spark: Any, tmp_path: pathlib.Path) -> None:
+    """Without the checksum of the page, the rows would be read with another value and without an error."""
+    nothing = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "web-1-a", "outcome": "completed", "anchor_ms": 0}
+    rows = [nothing | {"op_id": n * n, "keys": [str(n)], "parked_at": n, "finished_at": n + 1} for n in range(500)]
+    table = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)
+    files = [write_file(table, tmp_path, "web-1-a", number) for number in range(2)]
+    intact = files[1].read_bytes()
+    chunk = pq.read_metadata(files[1]).row_group(0).column(ARROW_SCHEMA.get_field_index("op_id"))
+
+    def differs_silently(at: int) -> bool:
+        files[1].write_bytes(intact[:at] + bytes([intact[at] ^ 1]) + intact[at + 1 :])
+        try:
+            return bool(pq.ParquetFile(files[1]).read() != table)
+        except (OSError, pa.ArrowException):
+            return False
+
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    assert any(differs_silently(at) for at in range(begin + chunk.total_compressed_size // 2, begin, -1))
+    with pytest.raises(OSError, match=files[1].name):
+        list(read_batches(str(files[1]), ["op_id"], lambda _: [0]))
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        open_journal(spark, str(tmp_path)).dataframe.agg({"op_id": "sum"}).collect()
+    assert corrupt_file(caught.value) == str(files[1])
+    with pytest.raises(JournalError, match=rf"{files[1].name} is corrupt"):
+        compact(tmp_path)
+    assert journal_reader.readable_files(map(str, files)).readable == (str(files[0]),)
