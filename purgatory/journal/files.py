@@ -77,6 +77,8 @@ _STILL_ACTIVE: Final = 259
 _INVALID_PARAMETER: Final = 87
 _DAY_MS: Final = 86_400_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
+_FIRST_MS: Final = (date.min.toordinal() - _EPOCH) * _DAY_MS
+_LAST_MS: Final = (date.max.toordinal() - _EPOCH + 1) * _DAY_MS - 1
 
 
 def new_source() -> str:
@@ -291,7 +293,8 @@ def _folders(
 class Footer:
     """The footer of a file.  ``version`` is None if the file states no version.
 
-    ``mistyped``: a description of each column whose type differs from the schema of a journal.
+    ``mistyped``: a description of each column whose type differs from the schema of a journal.  ``nulls``: the columns
+    that have nulls although a journal has none there.  ``far``: the columns with times outside the years 1 to 9999.
     """
 
     path: str
@@ -299,6 +302,8 @@ class Footer:
     columns: frozenset[str]
     version: int | None
     mistyped: tuple[str, ...] = ()
+    nulls: tuple[str, ...] = ()
+    far: tuple[str, ...] = ()
 
 
 def read_footer(path: str) -> Footer:
@@ -311,6 +316,7 @@ def read_footer(path: str) -> Footer:
             stored = (metadata.metadata or {}).get(VERSION_KEY.encode())
             rows = metadata.num_rows
             mistyped = _mistyped(schema)  # reads the texts of the schema, such as a time zone
+            nulls, far = ((), ()) if mistyped else (_with_nulls(metadata), _with_far_times(metadata, schema))
     except UnicodeEncodeError as error:
         raise JournalError(f"{path!a} cannot be read: its name is not valid UTF-8") from error
     except READ_ERRORS as error:
@@ -319,7 +325,7 @@ def read_footer(path: str) -> Footer:
         version = None if stored is None else int(stored)
     except ValueError:
         raise JournalError(f"{path} is corrupt: its schema version must be an int, got {stored!r}") from None
-    return Footer(path, rows, columns, version, mistyped)
+    return Footer(path, rows, columns, version, mistyped, nulls, far)
 
 
 def read_error(path: str | os.PathLike[str], error: Exception) -> JournalError:
@@ -341,6 +347,8 @@ def check_footer(footer: Footer) -> str | None:
         return f"{footer.path} lacks the columns {', '.join(missing)}: it is not a journal of version {SCHEMA_VERSION}"
     if footer.mistyped:
         return f"{footer.path} has other columns, {'; '.join(footer.mistyped)}: it is not a journal of this version"
+    if footer.nulls:
+        return f"{footer.path} has nulls in the columns {', '.join(footer.nulls)}: it is not a journal"
     return None
 
 
@@ -352,6 +360,31 @@ def _mistyped(schema: pa.Schema) -> tuple[str, ...]:
         for field in found
         if not _ACCEPTED[expected[field.name]](field.type)
     )
+
+
+def _with_nulls(metadata: pq.FileMetaData) -> tuple[str, ...]:
+    required = [column.name for column in COLUMNS if not column.nullable]
+    return tuple(
+        name for name in required if any(s.has_null_count and s.null_count for s in _statistics(metadata, name))
+    )
+
+
+def _with_far_times(metadata: pq.FileMetaData, schema: pa.Schema) -> tuple[str, ...]:
+    def is_far(name: str, statistics: Any) -> bool:
+        per_ms = 1000 if schema.field(name).type.unit == "us" else 1
+        first_ms, last_ms = statistics.min_raw // per_ms, statistics.max_raw // per_ms  # a date would raise an error
+        return bool(first_ms < _FIRST_MS or last_ms > _LAST_MS)
+
+    times = [column.name for column in COLUMNS if column.type == "timestamp"]
+    return tuple(name for name in times if any(s.has_min_max and is_far(name, s) for s in _statistics(metadata, name)))
+
+
+def _statistics(metadata: pq.FileMetaData, name: str) -> Iterator[Any]:
+    """Yield the statistics of a column in each row group that has them."""
+    index = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}.get(name)
+    if index is not None:
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        yield from (group.column(index).statistics for group in groups if group.column(index).is_stats_set)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -337,6 +337,8 @@ def _check_file(file: str) -> int | str:
             raise FileRemoved(file) from error
         return str(error)
     wrong = check_footer(footer)
+    if wrong is None and footer.far:
+        wrong = f"{file} has times outside the years 1 to 9999 in the columns {', '.join(footer.far)}"
     return footer.rows if wrong is None else _Foreign(wrong)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from purgatory.events import Outcome
 from purgatory.journal import JournalError
-from purgatory.journal.files import ARROW_SCHEMA, check_footer, data_files, read_footer
+from purgatory.journal.files import ARROW_SCHEMA, Footer, check_footer, data_files, read_footer
 from purgatory.journal.schema import COLUMNS, DROPPED, OUTCOMES, SCHEMA_VERSION, VERSION_KEY, markdown
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -96,3 +96,22 @@ def test_importing_the_house_loads_no_optional_dependency() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_nulls_and_far_times_are_known_from_the_footer(tmp_path: pathlib.Path) -> None:
+    """A column that is never null has no nulls; times outside the years 1 to 9999 are no dates in Python and SQL."""
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "completed", "anchor_ms": 0, "parked_at": 5}
+    foreign = pa.schema([field.with_nullable(True) for field in ARROW_SCHEMA])
+    path = tmp_path / "a.parquet"
+
+    def written(**other: object) -> Footer:
+        pq.write_table(pa.Table.from_pylist([row, row | other], schema=foreign), path)
+        return read_footer(str(path))
+
+    for name in ("source", "parked_at", "outcome", "anchor_ms"):
+        reason = f"{path} has nulls in the columns {name}: it is not a journal"
+        assert check_footer(written(**{name: None})) == reason
+    assert check_footer(written()) is None
+    assert written(parked_at=-62_135_596_800_000, finished_at=253_402_300_799_999).far == ()
+    assert written(parked_at=-62_135_596_800_001).far == ("parked_at",)
+    assert written(finished_at=253_402_300_800_000).far == ("finished_at",)

@@ -664,3 +664,19 @@ def test_a_single_changed_bit_in_the_rows_is_found(spark: Any, tmp_path: pathlib
     with pytest.raises(JournalError, match=rf"{files[1].name} is corrupt"):
         compact(tmp_path)
     assert journal_reader.readable_files(map(str, files)).readable == (str(files[0]),)
+
+
+@pytest.mark.parametrize("parked_at", [253_402_300_800_000, -62_135_596_800_001])
+def test_a_file_with_a_time_that_is_no_date_is_named(tmp_path: pathlib.Path, parked_at: int) -> None:
+    """Before Spark starts; --skip-corrupt skips the file."""
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "completed", "anchor_ms": 0, "op_id": 1}
+    for number, ms in enumerate((5, parked_at)):
+        table = pa.Table.from_pylist([row | {"keys": ["a"], "parked_at": ms}], schema=ARROW_SCHEMA)
+        file = write_file(table, tmp_path, "s", number)
+    with pytest.raises(
+        JournalError, match=rf"{file.name} has times outside the years 1 to 9999 in the columns parked_at"
+    ):
+        check_files(str(tmp_path))
+    left = check_files(str(tmp_path), skip_corrupt=True)
+    assert left is not None
+    assert len(left.readable) == 1
