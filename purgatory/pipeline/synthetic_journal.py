@@ -88,6 +88,7 @@ def _draw(
     outcome[pending] = _PENDING
     finished = np.where(pending, _NONE, finished)
     number_of_keys = np.where(immediate, 0, draw.choice([1, 2, 3], rows, p=[0.8, 0.15, 0.05]))
+    number_of_keys = np.minimum(number_of_keys, recipe.keys)
     drawn = np.searchsorted(ladder, draw.random(int(number_of_keys.sum())))
     offsets = np.concatenate([[0], np.cumsum(number_of_keys)])
     drawn = _distinct(np.minimum(drawn, recipe.keys - 1), offsets, recipe.keys)
@@ -112,9 +113,6 @@ def _draw(
 
 def _distinct(drawn: Any, offsets: Any, keys: int) -> Any:
     """Replace each repeated key of an operation with the next key, because the keys of an operation are distinct."""
-    if keys < 3:
-        drawn[:] = 0
-        return drawn
     first = np.zeros(len(drawn), dtype=bool)
     first[offsets[:-1][offsets[:-1] < len(drawn)]] = True
     position = np.arange(len(drawn)) - np.maximum.accumulate(np.where(first, np.arange(len(drawn)), 0))

@@ -192,3 +192,14 @@ def test_a_share_of_the_operations_has_keys_of_their_own(tmp_path: pathlib.Path)
     without = generate(tmp_path / "shared", Recipe(4_000, keys=3, rows_per_file=1_500))
     assert without["outcomes"] == answers["outcomes"]
     assert without["unique_keys"] == 0
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_few_keys_are_all_used_and_distinct(tmp_path: pathlib.Path, keys: int) -> None:
+    """No operation has more keys than there are, or one key twice."""
+    generate(tmp_path / "few", Recipe(2_000, keys=keys, skew=0.0))
+    rows = [pq.read_table(file)["keys"].to_pylist() for file in data_files(tmp_path / "few")]
+    lists = [each for some in rows for each in some]
+    assert all(len(set(each)) == len(each) for each in lists)
+    assert {key for each in lists for key in each} == {f"key-{number:05d}" for number in range(keys)}
+    assert max(map(len, lists)) == keys
