@@ -112,6 +112,11 @@ class OpenJournal:
         """
         if self.paths[0].startswith(TABLE):
             return _of_table(self.spark, self.paths[0])
+        for file in self.files or ():  # a single file: a directory's hidden files are not listed
+            if (name := os.path.basename(file)).startswith((".", "_")):
+                raise JournalError(
+                    f"{file} must have a name that does not begin with {name[0]!r}: Spark does not read it"
+                )
         rows = self._read(map(location_to_read, self.paths))
         if self.files is None:
             listed = rows.inputFiles()
@@ -130,7 +135,9 @@ class OpenJournal:
         reader = self.spark.read.schema(SPARK_SCHEMA).option("recursiveFileLookup", "true")
         reader = reader.option("ignoreMissingFiles", "false")  # the session may have another setting
         reader = reader.option("parquet.page.verify-checksum.enabled", "true")
-        return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+        if self.paths != self.files:  # a directory
+            reader = reader.option("pathGlobFilter", "*.parquet")
+        return reader.parquet(*paths)
 
 
 @dataclass(frozen=True, slots=True)

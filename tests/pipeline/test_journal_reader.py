@@ -123,6 +123,19 @@ def test_a_single_file_and_a_url_can_be_read(spark: Any, copy: pathlib.Path) -> 
     assert open_journal(spark, copy.as_uri()).rows == 20_004
 
 
+def test_a_single_file_may_have_another_name(spark: Any, small: pathlib.Path) -> None:
+    """Spark reads what the tasks of a report read; Spark never reads a hidden file, so that is an error."""
+    for name in ("journal.bin", "X.PARQUET", "_x.parquet", ".x.parquet"):
+        file = small / name
+        shutil.copy(data_files(small)[0], file)
+        opened = open_journal(spark, str(file))
+        if name[0] in "._":
+            with pytest.raises(JournalError, match=rf"{name} must have a name that does not begin with '{name[0]}'"):
+                _ = opened.dataframe
+        else:
+            assert opened.dataframe.count() == opened.rows
+
+
 def test_what_spark_cannot_list_is_an_error_of_one_line(spark: Any) -> None:
     """A scheme without a file system: the path, and Spark's reason."""
     with pytest.raises(JournalError) as caught:
