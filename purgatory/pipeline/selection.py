@@ -11,7 +11,7 @@ overlaps the selected time.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Final
 
 from purgatory.pipeline.stream.input_rows import LAST_MS
@@ -20,6 +20,7 @@ __all__ = ["EVERYTHING", "Selection", "parse_time"]
 
 _LEAST_DIGITS: Final = 12  # a number with fewer digits is probably in seconds, or a date without hyphens
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS: Final = (date.min.toordinal() - _EPOCH.toordinal()) * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,10 @@ def parse_time(text: str, name: str) -> int:
         raise _not_a_time(text, name) from None
     since_epoch = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH
     us = (since_epoch.days * 86_400 + since_epoch.seconds) * 1_000_000 + since_epoch.microseconds
-    return -(-us // 1000)
+    ms = -(-us // 1000)
+    if not _FIRST_MS <= ms <= LAST_MS:  # because of the offset
+        raise ValueError(f"{name} must be a time in the years 1 to 9999 in UTC, got {text!r}")
+    return ms
 
 
 def _not_a_time(text: str, name: str) -> ValueError:

@@ -88,3 +88,10 @@ def test_row_groups_without_a_selected_row_are_not_read(tmp_path: pathlib.Path) 
     assert read(Selection(purgatories=("c",), kinds=("K",))) == [0, 1, 2, 3]
     assert read(Selection(kinds=("L",))) == [3]
     assert read(Selection(since_ms=51, until_ms=60, kinds=("L",)), statistics=False) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_is_no_date_in_utc_is_refused(text: str) -> None:
+    """Its offset moves it out of the years 1 to 9999, so it could not be shown."""
+    with pytest.raises(ValueError, match=r"^since must be a time in the years 1 to 9999 in UTC, got '"):
+        parse_time(text, "since")

@@ -88,7 +88,7 @@ def estimate_journal(
     """Estimate the recorded settings first, and then each scenario.
 
     Raises the errors of :func:`~purgatory.pipeline.report.compute`, and JournalError if an operation ends before it
-    parks.
+    parks, or if no operation is of the kind that a scenario splits off.
     """
     ship_package(spark)
     every = list(dict.fromkeys([Scenario(), *scenarios]))
@@ -108,6 +108,9 @@ def estimate_journal(
     impossible = next((row["impossible"] for row in found if "impossible" in row), None)
     if impossible is not None:
         raise JournalError(f"the journal {journal} cannot be estimated: {impossible}")
+    for scenario in every:
+        if scenario.split not in (None, "key") and not _operations(found, every.index(scenario), part=1):
+            raise JournalError(f"the journal {journal} has no operations of the kind {scenario.split!r}")
     first, last = min(row["first_ms"] for row in found), max(row["last_ms"] for row in found)
     table = _table(every, found, refused, max(1, last - first))
     recorded = [row for row in table.to_pylist() if row["scenario"] == str(Scenario())]
@@ -115,6 +118,10 @@ def estimate_journal(
     limited = any(scenario.max_parked or scenario.max_parked_per_key for scenario in scenarios)
     made_at, total = datetime.now(UTC), sum(refused.values())
     return Estimates(journal, table, operations, opened.skipped, made_at, selection, limited, total)
+
+
+def _operations(found: list[Any], scenario: int, part: int) -> int:
+    return sum(row["bounds"].operations for row in found if (row["scenario"], row["part"]) == (scenario, part))
 
 
 def write_estimates(estimates: Estimates, out: Location, spark: SparkSession | None = None) -> Location:

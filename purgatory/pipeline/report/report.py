@@ -214,10 +214,13 @@ def write_report(
     """Write the tables, the plots, and the page into the directory ``out``, and return the location of the page.
 
     The files replace an earlier report's files only when all of them are complete.  Raises BadOutput if ``out`` is a
-    file.
+    file, and ValueError if the report has no purgatory of a name in ``draw``.
     ``spark``: the session that writes to a URI; by default, the active one.  ``draw``: the purgatories that have their
     own plots; by default, the eight with the most operations.
     """
+    unknown = set(draw).difference(report.tables["outcomes"]["purgatory"].to_pylist())
+    if unknown:
+        raise ValueError(f"draw must be purgatories of the report, got {min(unknown)!r}")
     # Imported here because the tasks also import this package, and they need none of the plotting libraries.
     from purgatory.pipeline.output.figures import write_pictures
 

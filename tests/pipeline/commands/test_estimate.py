@@ -93,6 +93,13 @@ def test_the_command_prints_bounds_and_writes_them(
     assert unlimited in (out / "estimate.html").read_text()
 
 
+def test_a_kind_that_no_operation_has_is_an_error(spark: Any, journal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The estimate would silently be that of no split."""
+    for kind in ("other", ""):
+        assert main(["estimate", journal, "--split", kind, "--quiet"]) == 1
+        assert capsys.readouterr().err == f"error: the journal {journal} has no operations of the kind {kind!r}\n"
+
+
 def test_settings_that_cannot_be_are_refused(journal: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In one line, before Spark starts."""
     for arguments, said in (
