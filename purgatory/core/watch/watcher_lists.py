@@ -147,35 +147,47 @@ class WatcherLists:
     def add_plain(self, shard: Shard, watch: Watch) -> bool:
         """Do the same as :meth:`add`, for a plain key in a plain shard: no step runs user code or can fail.
 
+        Only the garbage collector may run user code, a finalizer, whenever an object is created.  ``asking`` defers the
+        removal of watches until this method is done; an operation without a watch may leave, see :meth:`_give_watch`.
+
         The watch stores its shard, so that removing it need not hash the key.
         """
+        self.asking = True
         key = watch.key
         watch.shard = shard
         entry: Any = shard.entries.setdefault(key, watch)
-        if entry is watch:
-            return True
-        if isinstance(entry, WatchList):
-            tail = entry.before
-            assert tail is not None
-            if tail.operation is watch.operation:
-                return False
-            entry.append(watch)
-            return True
-        # The second watcher of the key: the entry of the first one becomes a list.
-        first = entry if isinstance(entry, Watch) else self._give_watch(shard, entry)
-        if first.operation is watch.operation:
-            return False
-        root = WatchList(key)
-        root.shard = shard
-        shard.entries[key] = root
-        root.append(first)
-        root.append(watch)
-        return True
+        added = True
+        if entry is not watch:
+            if isinstance(entry, WatchList):
+                tail = entry.before
+                assert tail is not None
+                added = tail.operation is not watch.operation
+                if added:
+                    entry.append(watch)
+            else:
+                # The second watcher of the key: the entry of the first one becomes a list.
+                first = entry if isinstance(entry, Watch) else self._give_watch(shard, entry)
+                if first is None:
+                    return self.add_plain(shard, watch)
+                added = first.operation is not watch.operation
+                if added:
+                    root = WatchList(key)
+                    root.shard = shard
+                    shard.entries[key] = root
+                    root.append(first)
+                    root.append(watch)
+        self.asking = False
+        return added
 
-    def _give_watch(self, shard: Shard, operation: Operation) -> Watch:
-        """Replace an operation that is an entry with its watch; return the watch."""
+    def _give_watch(self, shard: Shard, operation: Operation) -> Watch | None:
+        """Replace an operation that is an entry with its watch; return the watch.
+
+        Return None if a finalizer ends the operation while the watch is being created.
+        """
         key = operation._lone_key
         watch = Watch(key, operation)
+        if operation._lone_key is None:
+            return None
         watch.shard = shard
         shard.entries[key] = watch
         operation._watch = watch
@@ -207,6 +219,7 @@ class WatcherLists:
         if shard.plain:
             if is_plain(watch.key):
                 return self.add_plain(shard, watch)
+            self.asking = True
             self._make_general(shard)
         self.asking = True
         key = watch.key
@@ -258,6 +271,8 @@ class WatcherLists:
                     raise LookupError(_CHANGED)
             else:
                 entry = found if isinstance(found, Watch) else self._give_watch(shard, found)
+                if entry is None:
+                    return self.add_threshold(watch)
                 self._replace(shard, entry, root)
                 if entry.operation is None:
                     self._tombstones -= 1
