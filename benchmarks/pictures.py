@@ -132,9 +132,9 @@ def _theirs(results: Results, peer: str) -> list[tuple[int, float]]:
 def _points(results: Results, kind: str, peer: str, *, own: bool = False) -> list[tuple[int, float]]:
     points = []
     for row in results.rows.get(kind, []):
-        match = re.fullmatch(r"add \+ cancel, ([\d ]+) outstanding", row.what)
+        match = re.fullmatch(r"add \+ cancel, ([\d,]+) outstanding", row.what)
         if match and row.peer == peer and row.theirs is not None:
-            points.append((int(match[1].replace(" ", "")), row.ours if own else row.theirs))
+            points.append((int(match[1].replace(",", "")), row.ours if own else row.theirs))
     return sorted(points)
 
 
