@@ -212,7 +212,8 @@ async def _serve(purgatory: Any, parameters: Parameters, tally: _Tally, *, bare:
                 request.force_complete()
             else:
                 request.run()
-        await asyncio.sleep(0 if arrival <= now else _pause(now, arrival, due, arrived < parameters.num))
+        more = arrived < parameters.num
+        await asyncio.sleep(0 if more and arrival <= now else _pause(now, arrival, due, more))
     return time.process_time() - cpu, time.monotonic() - begun
 
 
