@@ -127,6 +127,29 @@ async def _park(number: int) -> None:
         await _in_tasks(number, lambda key: room.park(operations[key], (key,)), check)
 
 
+async def _until(number: int) -> None:
+    async with Purgatory[Any]("tasks") as room:
+        reached = [False] * number
+
+        def check(key: int) -> None:
+            reached[key] = True
+            room.check_and_complete(key)
+
+        await _in_tasks(number, lambda key: room.wait_until(lambda: reached[key], key=key, timeout=TIMEOUT), check)
+
+
+async def _made(number: int) -> None:
+    loop = asyncio.get_running_loop()
+    timer = Purgatory[Any]("timers").timer
+    futures = [loop.create_future() for _ in range(number)]
+
+    def wait(index: int) -> Awaitable[object]:
+        until_wait(timer, lambda: True, TIMEOUT, MISSING, None)
+        return futures[index]
+
+    await _in_tasks(number, wait, lambda index: futures[index].set_result(True))
+
+
 async def _event(number: int) -> None:
     events = [asyncio.Event() for _ in range(number)]
 
@@ -175,6 +198,8 @@ LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
     "floor": ("a task on asyncio's loop that awaits a bare future", _floor),
     "frame": ("the same through one more coroutine, with try", _frame),
     "park": ("the same with park() and a check", _park),
+    "until": ("the same with wait_until() and a check", _until),
+    "made": ("a bare future, and the operation of a wait_until that is only made", _made),
     "event": ("the same with asyncio.timeout and an Event", _event),
     "request": ("a request to uvicorn that purgatory.asgi parks, ten answers for each check", _requests("wait")),
     "request-undetected": ("the same, but without reading from the connection to detect a disconnect", _undetected),
