@@ -241,16 +241,22 @@ async def test_a_wait_that_begins_before_the_next_turn_is_not_completed(clock: V
         assert await newer is None
 
 
+def interrupt_the_next_reading(clock: VirtualClock) -> None:
+    """Make the clock raise KeyboardInterrupt once, before the operation that reads it has ended."""
+
+    def interrupt() -> int:
+        del clock.now_ms
+        raise KeyboardInterrupt
+
+    clock.now_ms = interrupt  # type: ignore[method-assign]
+
+
 async def test_a_clock_that_interrupts_leaves_its_wait_for_later(clock: VirtualClock) -> None:
     """The interrupt comes before the wait has ended, so this wait is completed later, too."""
     async with ThresholdPurgatory("marks", clock=clock) as marks:
         tasks = await wait_in_tasks(marks, ("a", 3), ("a", 4))
 
-        def interrupt() -> int:
-            del clock.now_ms
-            raise KeyboardInterrupt
-
-        clock.now_ms = interrupt  # type: ignore[method-assign]
+        interrupt_the_next_reading(clock)
         with pytest.raises(KeyboardInterrupt):
             marks.maybe_complete("a", 5)
         assert marks.num_waiting == 2
@@ -330,11 +336,7 @@ async def test_an_interrupted_wait_is_completed_before_the_later_ones(clock: Vir
         tasks = [asyncio.ensure_future(wait(number)) for number in (1, 2, 3)]
         await clock.settle()
 
-        def interrupt() -> int:
-            del clock.now_ms
-            raise KeyboardInterrupt
-
-        clock.now_ms = interrupt  # type: ignore[method-assign]
+        interrupt_the_next_reading(clock)
         with pytest.raises(KeyboardInterrupt):
             marks.maybe_complete("a", 5)
         await asyncio.gather(*tasks)

@@ -67,7 +67,7 @@ async def test_the_application_in_a_request_is_not_visited(server: dict[str, Any
 
 
 async def test_a_step_visits_a_bounded_number_of_coroutines(server: dict[str, Any]) -> None:
-    """Each step goes on until it has visited as many as it was told to; a task is not left in the middle."""
+    """A step visits at least the given number, and more only to finish the task that it has begun."""
     tasks = [asyncio.ensure_future(server["request"](deep(50))) for _ in range(100)]
     await asyncio.sleep(0)
     search, before = ServerSearch(), 0

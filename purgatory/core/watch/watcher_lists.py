@@ -145,9 +145,9 @@ class WatcherLists:
         del lone.shard.entries[key]
 
     def add_plain(self, shard: Shard, watch: Watch) -> bool:
-        """Do the same as :meth:`add`, for a plain key in a plain shard: no step runs user code or can fail.
+        """Do the same as :meth:`add`, for a plain key in a plain shard: no step calls the key or can fail.
 
-        Only the garbage collector may run user code, a finalizer, whenever an object is created.  ``asking`` defers the
+        The garbage collector may run a finalizer whenever an object is created.  ``asking`` therefore defers the
         removal of watches until this method is done; an operation without a watch may leave, see :meth:`_give_watch`.
 
         The watch stores its shard, so that removing it need not hash the key.

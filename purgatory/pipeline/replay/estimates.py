@@ -108,8 +108,8 @@ def estimate_journal(
     impossible = next((row["impossible"] for row in found if "impossible" in row), None)
     if impossible is not None:
         raise JournalError(f"the journal {journal} cannot be estimated: {impossible}")
-    for scenario in every:
-        if scenario.split not in (None, "key") and not _operations(found, every.index(scenario), part=1):
+    for number, scenario in enumerate(every):
+        if scenario.split not in (None, "key") and not _operations(found, number, part=1):
             raise JournalError(f"the journal {journal} has no operations of the kind {scenario.split!r}")
     first, last = min(row["first_ms"] for row in found), max(row["last_ms"] for row in found)
     table = _table(every, found, refused, max(1, last - first))
