@@ -55,6 +55,26 @@ def test_each_operation_is_counted_once_and_each_key_with_its_watchers() -> None
     assert [row.until_ms is None for row in rows] == [True, False, False, False]
 
 
+def test_operations_of_subscriptions_are_counted_as_such() -> None:
+    """The survey counts the operations of exactly the class that it is given, and none if it is given none."""
+
+    class Subscription(Op):
+        pass
+
+    class Other(Subscription):
+        pass
+
+    room = make_purgatory(clock=ManualClock())
+    for operation in (Subscription(), Subscription(), Other(), Op()):
+        room.try_complete_else_watch(operation, ["a"])
+    for subscribed, counted in ((Subscription, 2), (None, 0)):
+        kinds = survey(room, subscribed=subscribed).kinds
+        assert sum(kind.parked for kind in kinds.values()) == 4
+        assert {name: kind.subscribed for name, kind in kinds.items() if kind.subscribed} == (
+            {"Subscription": counted} if counted else {}
+        )
+
+
 def test_ages_have_the_documented_edges() -> None:
     """An operation is counted below the first edge that is greater than its age."""
     clock = ManualClock()
