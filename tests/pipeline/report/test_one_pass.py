@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from purgatory.journal import JournalError
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.journal_reader import OpenJournal
-from purgatory.pipeline.report import one_pass
+from purgatory.pipeline.report import one_pass, write_report
 from purgatory.pipeline.report.aggregates import COLUMNS, Aggregates, Span, add_rows
 from purgatory.pipeline.report.report import Report, compute
 from purgatory.pipeline.selection import EVERYTHING, Selection
@@ -211,3 +211,10 @@ def test_spark_does_not_list_files_that_the_tasks_read(spark: Any, made: Any, mo
     monkeypatch.setattr(OpenJournal, "dataframe", property(fail))
     journal, answers = made
     assert compute(spark, str(journal)).operations == answers["rows"]
+
+
+def test_a_purgatory_to_draw_must_be_in_the_report(spark: Any, made: Any, tmp_path: pathlib.Path) -> None:
+    """A wrong name would silently give a page without plots of any purgatory."""
+    with pytest.raises(ValueError, match="draw must be purgatories of the report, got 'nosuch'"):
+        write_report(compute(spark, str(made[0])), str(tmp_path / "out"), spark, draw=["fetch", "nosuch"])
+    assert not (tmp_path / "out").exists()
