@@ -523,7 +523,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
         operations continue to wait.  ``reason``: any object, passed to the awaiters and observers of the operations.
         Raises TypeError for an unhashable key.
         """
-        return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason, True))
+        return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason))
 
     async def afail_for_key(self, key: Hashable, error: Exception) -> int:
         """Do the same as :meth:`fail_for_key`, in slices; return how many operations failed."""

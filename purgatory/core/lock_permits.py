@@ -83,7 +83,7 @@ class AcquireWait(LibraryWait):
             return False
         future = self._park_future
         if future is not None and future.get_loop().is_closed():
-            end(self, CANCELLED, None, True)  # its task never runs again and would keep the permit forever
+            end(self, CANCELLED, None)  # its task never runs again and would keep the permit forever
             return False
         return True
 

@@ -339,7 +339,7 @@ class PurgatoryCore:
             self.submit(operation, keys)
         except BaseException:
             if fresh and is_parked(operation):
-                end(operation, CANCELLED, None, True)  # a queued check was interrupted after the operation was parked
+                end(operation, CANCELLED, None)  # a queued check was interrupted after the operation was parked
             elif fresh and has_result(operation):
                 self.give_back(operation, operation._value)  # it has completed, but its task receives the exception
             raise
@@ -351,7 +351,7 @@ class PurgatoryCore:
         try:
             future = operation._park_future = self.timer._loop.create_future()
         except BaseException:
-            end(operation, CANCELLED, None, True)
+            end(operation, CANCELLED, None)
             raise
         return future
 
@@ -380,7 +380,7 @@ class PurgatoryCore:
                 end(operation, COMPLETED, None, False)
         except BaseException as error:
             if operation._state == PENDING and self.contains(error):
-                end(operation, FAILED, error, True)
+                end(operation, FAILED, error)
                 operation._delivered()
             raise
         if refuse is not None and operation._state == PENDING:
@@ -434,7 +434,7 @@ class PurgatoryCore:
         except BaseException as error:
             if operation._state == PENDING:
                 if self.contains(error):
-                    end(operation, FAILED, error, True)
+                    end(operation, FAILED, error)
                     operation._delivered()
                 else:
                     self._rollback(operation)
@@ -550,7 +550,7 @@ class PurgatoryCore:
             if self._notifier.active:
                 self._notifier.parked(operation)
         except BaseException:
-            end(operation, CANCELLED, None, True)  # after this exception, no task will await the operation
+            end(operation, CANCELLED, None)  # after this exception, no task will await the operation
             raise
 
     def _draw_jitter(self, operation: Operation) -> float:
@@ -778,7 +778,7 @@ class PurgatoryCore:
         try:
             holds: Any = operation.try_complete()
             if holds is True or (holds is not False and is_true(holds, operation)):
-                end(operation, COMPLETED, None, True)
+                end(operation, COMPLETED, None)
         except BaseException as error:
             if not self.contains(error):
                 raise
@@ -830,7 +830,7 @@ class PurgatoryCore:
         waiting = self.counters.parked
         # A callback may end operations that are still in this list: end() then returns False.
         for operation in self.watcher_lists.some(number):
-            end(operation, EXPIRED_BY_CLOSING, None, True)
+            end(operation, EXPIRED_BY_CLOSING, None)
         if self.counters.parked == 0:
             self.watcher_lists.end_some()
         return waiting - self.counters.parked
@@ -1119,9 +1119,7 @@ class BasePurgatory:
         self._core.validate_thread()
         self._core.ensure_stack()
         return [
-            operation
-            for operation in self._core.watcher_lists.operations(key)
-            if end(operation, CANCELLED, reason, True)
+            operation for operation in self._core.watcher_lists.operations(key) if end(operation, CANCELLED, reason)
         ]
 
     def fail_for_key(self, key: Hashable, error: Any) -> int:

@@ -210,7 +210,7 @@ def is_new(operation: Operation) -> bool:
         raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
 
-def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
+def end(operation: Operation, state: i64, why: Any, contained: bool = True) -> bool:
     """End the operation.  Return True if this call ended it in the given state.
 
     Every ending takes this path: completion, expiration, cancellation, failure, and closing.
@@ -224,35 +224,26 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
     if operation._state != PENDING:
         return False
     core = operation._core
+    if core is None:
+        return _end_without_purgatory(operation, state, why, contained)
     calls_back = state != CANCELLED and state != FAILED
     # 2. Everything that may fail: the stack, the cancelled task, and the clock.  If any of these fails, nothing has
     # changed.
+    if calls_back:
+        if core.depth >= DEEP:
+            ensure_stack(FRAMES)
+        if operation._park_future is not None and task_was_cancelled(operation):
+            end(operation, CANCELLED, None)  # the hard case, a)
+            return False
     now_ms: i64 = 0
-    parked = False
-    if core is not None:
-        if calls_back:
-            if core.depth >= DEEP:
-                ensure_stack(FRAMES)
-            if operation._park_future is not None and task_was_cancelled(operation):
-                end(operation, CANCELLED, None, True)  # the hard case, a)
-                return False
-        parked = is_parked(operation)
-        if parked:
-            now_ms = now(core.timer)
-            if operation._state != PENDING:  # the clock runs user code, which has ended the operation
-                return False
+    parked = is_parked(operation)
+    if parked:
+        now_ms = now(core.timer)
+        if operation._state != PENDING:  # the clock runs user code, which has ended the operation
+            return False
     # 3. The outcome.  Only library code runs from here to the callback, so a second ending finds that the state has
     # changed.
     operation._state = state
-    if core is None:
-        if operation._list is not None:  # it was added to a timer as a task
-            unlink(operation)
-        if calls_back:
-            _call_back(operation, None, contained)
-        else:
-            operation._value = _for_awaiters(why, True) if state == FAILED else why
-            _settle(operation, None, ())
-        return operation._state == state
     keys: tuple[Hashable, ...] = ()
     if not calls_back:
         operation._value = _for_awaiters(why, True) if state == FAILED else why
@@ -284,6 +275,20 @@ def end(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
             _settle(operation, core, keys)
     finally:
         core.depth -= 1
+    return operation._state == state
+
+
+def _end_without_purgatory(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
+    """End an operation that no purgatory has, as :func:`end` does.  It completes, expires, or is cancelled; only a
+    purgatory makes an operation fail.  It may be on a timer, to which it was added as a task."""
+    operation._state = state
+    if operation._list is not None:
+        unlink(operation)
+    if state == CANCELLED:
+        operation._value = why
+        _settle(operation, None, ())
+    else:
+        _call_back(operation, None, contained)
     return operation._state == state
 
 
@@ -354,7 +359,7 @@ def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool
 def fail_tried(operation: Operation, error: BaseException) -> bool:
     """End the operation as FAILED because its try raised.  Return True if an awaiter received the exception."""
     awaited = _is_awaited(operation)
-    return end(operation, FAILED, error, True) and awaited
+    return end(operation, FAILED, error) and awaited
 
 
 def expire_on_timer(operation: Operation, state: i64) -> None:
@@ -364,7 +369,7 @@ def expire_on_timer(operation: Operation, state: i64) -> None:
     If ``on_complete`` raises and no task awaits the operation, raise the exception, which the timer reports.
     """
     awaited = _is_awaited(operation)
-    end(operation, state, None, True)
+    end(operation, state, None)
     if operation._state == FAILED and not awaited:
         raise error_of(operation)
 
@@ -376,9 +381,9 @@ def fail_externally(operation: Operation, error: BaseException) -> bool:
     An operation whose task was cancelled is withdrawn instead, as in every other ending; see hard case a).
     """
     if task_was_cancelled(operation):
-        end(operation, CANCELLED, None, True)
+        end(operation, CANCELLED, None)
         return False
-    return end(operation, FAILED, error, True)
+    return end(operation, FAILED, error)
 
 
 def task_was_cancelled(operation: Operation) -> bool:

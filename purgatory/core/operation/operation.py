@@ -147,7 +147,7 @@ class Operation(TimerTask):
         core = self._core
         if core is not None and core.depth >= DEEP:
             core.ensure_stack()
-        return end(self, CANCELLED, reason, True)
+        return end(self, CANCELLED, reason)
 
     def extend(self, timeout: Any) -> bool:
         """Move the deadline to ``timeout`` seconds from now; None removes it.  Return True if the operation is PENDING.
@@ -195,13 +195,13 @@ class Operation(TimerTask):
     def run(self) -> None:
         """Expire the operation, as the timer does when the deadline passes."""
         _validate_thread(self)
-        end(self, EXPIRED, None, True)
+        end(self, EXPIRED, None)
 
     def _fire(self) -> None:
         if self._core is None:
             expire_on_timer(self, EXPIRED)
         else:
-            end(self, EXPIRED, None, True)
+            end(self, EXPIRED, None)
 
     def _expiration_from(self, now_ms: i64, passed_ms: i64) -> i64:
         if self._core is not None:
@@ -219,7 +219,7 @@ class Operation(TimerTask):
         if self._core is None:
             expire_on_timer(self, EXPIRED_BY_CLOSING)
         else:
-            end(self, EXPIRED_BY_CLOSING, None, True)
+            end(self, EXPIRED_BY_CLOSING, None)
 
     def _delivered(self) -> None:
         """Called when the task or the caller has the exception.

@@ -112,7 +112,7 @@ class WaitValue(LibraryWait):
 
     def try_complete(self) -> bool:
         if task_was_cancelled(self):
-            end(self, CANCELLED, None, True)
+            end(self, CANCELLED, None)
             return False
         core = self._core
         value: Any = self._get()
