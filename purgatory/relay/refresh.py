@@ -11,11 +11,13 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    the log.
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
    the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a half fails, the
-   half is divided at once; if the read of a single key fails, that read is repeated after a separate pause.  A key of a
-   half that becomes stale again is read with the newly stale keys, without waiting for the half.  While there are such
-   keys, failed reads are divided without being repeated first.  If many reads in a row have failed, the store is
-   probably down: the parts rejoin the other keys, and keys are tried one at a time.  Each successful read doubles the
-   size of the next one.  A short failure therefore causes no additional reads, and an outage does not multiply them.
+   half is divided at once; if the read of a single key fails, that read is repeated after a separate pause; if several
+   of these pauses are over, the key that has failed least often is read first.  A key of a half that becomes stale
+   again is read with the newly stale keys, without waiting for the half.  While there are such keys, failed reads are
+   divided without being repeated first.  If many reads in a row have failed, the store is probably down: the parts
+   rejoin the other keys, and keys are tried one at a time, those first that have failed least often.  Each successful
+   read doubles the size of the next one.  A short failure therefore causes no additional reads, and an outage does not
+   multiply them.
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
@@ -123,6 +125,7 @@ class Refresher:
         self._failures_together = 0  # the same, except for reads of unreadable keys
         self._failures_alone = 0  # the same, only for reads of unreadable keys
         self._to_repeat: list[Hashable] = []  # the keys of the last failed read, if it was not divided
+        self._failures_of: dict[Hashable, int] = {}  # of stale keys: their failed reads while the store seemed down
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
         self._reported: _Errors = set()  # the types of errors reported since the last successful read
         self._parts: deque[list[Entry]] = deque()  # halves of failed reads
@@ -130,8 +133,9 @@ class Refresher:
         self._is_part = False  # whether the keys read last are a part
         self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
+        self._due: list[tuple[int, int, _Unreadable]] = []  # those that are due: a heap of (failures, number, key)
         self._not_before_ms = 0  # when the next unreadable key may be read
-        self._alone: set[Hashable] = set()  # the keys in _unreadable
+        self._alone: set[Hashable] = set()  # the keys in _unreadable and _due
         self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
         self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
 
@@ -196,7 +200,7 @@ class Refresher:
                 if batch:
                     await self._read_and_check(batch)
                     self._note_repeated(batch)
-                    self._succeeded()
+                    self._succeeded(batch)
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
@@ -209,7 +213,10 @@ class Refresher:
 
     # Failed reads
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, batch: list[Entry]) -> None:
+        if self._failures_of:
+            for key, _ in batch:
+                self._failures_of.pop(key, None)
         self._failures = self._failures_together = self._failures_alone = 0
         self._most_keys = min(2 * self._most_keys, self.stale.max_keys)
         if not self._parts:
@@ -225,12 +232,15 @@ class Refresher:
             self._parts.clear()
             self._in_parts.clear()
             self._unreadable.clear()
+            self._due.clear()
             self._alone.clear()
             self.stale.add_everything()
         elif self._failures_together >= _OUTAGE:
             self._join()
             self._most_keys = 1
             self._put_back(batch)
+            for key, _ in batch:
+                self._failures_of[key] = self._failures_of.get(key, 0) + 1
         elif at_random or not (self._failures_together > _REPEATED or self._is_part or self._parts or self._alone):
             self._put_back(batch)
             self._to_repeat = [key for key, _ in batch]
@@ -317,6 +327,8 @@ class Refresher:
         """Wait until there are stale keys or a key is due to be read again."""
         alarm = None
         due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
+        if self._due:
+            due_ms.append(self._not_before_ms)
         if self._lagging:
             due_ms.append(self._lagging[0][0])
         if due_ms:
@@ -357,15 +369,21 @@ class Refresher:
             heapq.heappush(self._lagging, (announced.due_ms, next(self._numbers), key))
 
     def _next_unreadable(self) -> _Unreadable | None:
-        """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched."""
+        """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched.
+
+        A key that has failed less often comes first: its failure may have been that of the store, which is over.
+        """
         now_ms = self._clock.now_ms()
         while self._unreadable and self._unreadable[0][0] <= now_ms:
-            unreadable = self._unreadable[0][2]
+            _, number, unreadable = heapq.heappop(self._unreadable)
+            heapq.heappush(self._due, (unreadable.failures, number, unreadable))
+        while self._due:
+            unreadable = self._due[0][2]
             key, _ = unreadable.entry
             watched = self._purgatory.is_watched(key)
             if watched and now_ms < self._not_before_ms:
                 break
-            heapq.heappop(self._unreadable)
+            heapq.heappop(self._due)
             self._alone.discard(key)
             if watched:
                 return unreadable
@@ -389,6 +407,9 @@ class Refresher:
     async def _next_batch(self) -> list[Entry]:
         """Return at most ``max_keys`` stale keys that are watched now, except those that fail alone.
 
+        After reads that failed as if the store were down, the keys that have failed least often come first: a key that
+        was checked only now must not wait for keys that cannot be read.
+
         A key of a part is included if it has become stale again: it must not wait until its part is read.
 
         While all keys are to be read, keys that were marked one by one fill at most half of the batch.  Otherwise, keys
@@ -396,19 +417,26 @@ class Refresher:
         """
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
+        failures_of = self._failures_of
         if self.stale.take_everything():
+            failures_of.clear()
             await self._forget_unwatched()
             if self._all_keys is None:
                 self._all_keys = purgatory.keys()
             else:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         most = self._most_keys if self._all_keys is None else self._most_keys // 2
-        for number, (key, value) in enumerate(self.stale.take(), 1):
+        stale = self.stale.take()
+        if failures_of:
+            stale.sort(key=lambda entry: failures_of.get(entry[0], 0))
+        for number, (key, value) in enumerate(stale, 1):
             if purgatory.is_watched(key) and key not in self._alone:
                 if len(batch) < most:
                     batch[key] = value
                 else:
                     self.stale.add(key, value)
+            else:
+                failures_of.pop(key, None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if self._all_keys is not None:

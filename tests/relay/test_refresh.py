@@ -662,6 +662,57 @@ async def test_keys_that_change_all_the_time_do_not_hide_an_unreadable_one(
             task.cancel()
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_key_that_is_checked_does_not_wait_for_unreadable_ones(
+    clock: VirtualClock, reported: list[Any], seed: int
+) -> None:
+    """A dozen keys have been unreadable for minutes, and nothing else was read, as if the store were down.  A key that
+    is checked now is answered after at most two pauses, and soon after each pause."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    worker.relay._refresher.jitter = random.Random(seed)
+    async with worker:
+        waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
+        worker.unreadable = set(range(12))
+        await clock.advance(300.0)
+        for n in (50, 60, 70):
+            worker.write(n, 1)
+            worker.relay.check(n)
+            await clock.advance(10.0)
+            assert waiting[n].done()
+        for task in waiting:
+            task.cancel()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_short_outage_does_not_put_readable_keys_behind_unreadable_ones(
+    clock: VirtualClock, reported: list[Any], seed: int
+) -> None:
+    """While a dozen keys have been unreadable for minutes, all reads fail for two seconds.  Keys that were checked in
+    that time are answered soon after the store is back, because they have failed less often than the others."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    worker.relay._refresher.jitter = random.Random(seed)
+    async with worker:
+        waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
+        worker.unreadable = set(range(12))
+        await clock.advance(300.0)
+        worker.failures = 1_000_000
+        for n in (50, 60, 70):
+            worker.write(n, 1)
+            worker.relay.check(n)
+            await clock.advance(0.7)
+        worker.failures = 0
+        await clock.advance(10.0)  # two of the longest pauses
+        assert [n for n, task in enumerate(waiting) if task.done()] == [50, 60, 70]
+        worker.unreadable = set()
+        for n in range(100):
+            worker.write(n, 1)
+        await clock.advance(60.0)
+        assert [n for n, task in enumerate(waiting) if task.done()] == [*range(12), 50, 60, 70]
+        assert worker.relay.statistics().stale == 0
+        for task in waiting:
+            task.cancel()
+
+
 async def test_an_outage_of_the_store_is_no_flood_of_reads(clock: VirtualClock, reported: list[Any]) -> None:
     """While every read fails, there is one after each pause; when the store is back, a few reads are enough."""
     (worker,), (transport,) = workers(clock, 1, resync_every=60.0)
