@@ -77,7 +77,8 @@ class PurgatoryErrorMiddleware:
     RelayLost                       503 and Retry-After         the same before it is accepted, then close 1013
     OperationCancelled              503 and Retry-After         the same before it is accepted, then close 1013
     InvalidWait                     422                         the same before it is accepted, then close 1008
-    ClientDisconnected              499, seen by no client      nothing
+    ClientDisconnected              499, seen by no client;     nothing
+                                    nothing with HTTP/2
     ==============================  ==========================  ============================================
 
     If a request waited in a purgatory that is closing, its response gets ``Connection: close`` (HTTP/1 only): the
@@ -141,7 +142,9 @@ class PurgatoryErrorMiddleware:
                 raise
             disconnected = isinstance(cause, ClientDisconnected)
             if not started:
-                await self._respond(scope, send, cause)
+                # With HTTP/2, Hypercorn never finishes a response that begins after the client has disconnected.
+                if not disconnected or scope.get("http_version") in ("1.0", "1.1"):
+                    await self._respond(scope, send, cause)
             elif not disconnected:
                 raise
 
