@@ -147,6 +147,7 @@ def observe_relays(*relays: "Relay", meter: Meter | None = None) -> None:
     ``purgatory.relay.pending``        gauge    ``{key}``
     ``purgatory.relay.stale``          gauge    ``{key}``
     ``purgatory.relay.read.quantile``  gauge    ``s``             ``quantile``: 0.5, 0.99, 0.999, 1
+    ``purgatory.relay.connects``       counter  ``{connection}``
     ``purgatory.relay.losses``         counter  ``{connection}``
     ``purgatory.relay.resyncs``        counter  ``{resync}``
     ``purgatory.relay.collapsed``      counter  ``{set}``
@@ -505,6 +506,7 @@ _RELAY_GAUGES: tuple[tuple[str, str, str, _ReadRelay], ...] = (
     ("read.quantile", "s", "Duration of a call to refresh", _relay_read_times),
 )
 _RELAY_COUNTERS: tuple[tuple[str, str, str, _ReadRelay], ...] = (
+    ("connects", "{connection}", "Confirmed subscriptions", lambda s: [(s.connects, {})]),
     ("losses", "{connection}", "Connections, and attempts to connect, that failed", lambda s: [(s.losses, {})]),
     ("resyncs", "{resync}", "Requests to check all watched keys", lambda s: [(s.resyncs, {})]),
     ("collapsed", "{set}", "Sets of keys that became every key", lambda s: [(s.collapsed, {})]),

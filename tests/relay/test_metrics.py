@@ -50,6 +50,7 @@ async def test_a_relay_is_reported(clock: VirtualClock) -> None:
         assert found["purgatory.relay.lag"] == {(): statistics.lag}
         assert found["purgatory.relay.peers"] == {(): 1}
         assert found["purgatory.relay.pending"] == found["purgatory.relay.stale"] == {(): 0}
+        assert found["purgatory.relay.connects"] == {(): 1}
         assert found["purgatory.relay.losses"] == {(): 0}
         assert found["purgatory.relay.resyncs"] == {(): statistics.resyncs} == {(): 2}
         assert found["purgatory.relay.collapsed"] == {(): 0}
