@@ -206,6 +206,7 @@ class Journal(Observer):
             if self._loop is not None:
                 self._record_pending()
                 self._hand_over()
+                self._hand_over()  # if the rows did not fit: a batch without rows, which contains their number
             self._closed = True
             self._stop_timer()
         if self._loop is not None:

@@ -1,6 +1,7 @@
 """The journal of a live purgatory: what it writes, and its behavior when it cannot write."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -289,6 +290,28 @@ async def test_a_full_buffer_drops_and_counts(tmp_path: pathlib.Path, clock: Vir
     assert (gap["dropped"], gap["parked_at"], gap["finished_at"]) == (6, at(1005.0), at(1010.0))
     statistics = journal.statistics()
     assert statistics.recorded == statistics.written + statistics.dropped == 10
+
+
+async def test_rows_that_do_not_fit_at_the_end_are_counted_in_the_journal(
+    tmp_path: pathlib.Path, clock: VirtualClock
+) -> None:
+    """If the operations that still wait are more than the buffer holds, a row contains the number of the others; and
+    the refused operations are counted, although their rows would have been in the file that did not fit."""
+    directory = tmp_path / "journal"
+    async with contextlib.AsyncExitStack() as ended_last:
+        async with virtual_journal(directory, clock, rows_per_file=4, max_buffered=4) as journal:
+            room = Purgatory[Fetch]("p", clock=clock, observers=[journal], max_parked=9)
+            purgatory = await ended_last.enter_async_context(room)
+            for number in range(9):
+                purgatory.try_complete_else_watch(Fetch(), [number])
+            with pytest.raises(PurgatoryFull):
+                purgatory.try_complete_else_watch(Fetch(), [9])
+        statistics = journal.statistics()
+        assert statistics.recorded == statistics.written + statistics.dropped == 9
+        found = rows(directory)
+        assert len([row for row in found if row["outcome"] == "pending"]) == statistics.written < 9
+        assert sum(row["dropped"] or 0 for row in found) == statistics.dropped
+        assert sum(row["refused"] or 0 for row in found) == 1
 
 
 async def test_rows_that_cannot_be_written_at_the_end_are_counted(
