@@ -121,7 +121,11 @@ async def read(
     seconds: Annotated[float, Query(alias="wait", ge=0.0, le=60.0)] = 25.0,
 ) -> Any:
     """Return the order when its version is above ``after``, or 204 after ``wait`` seconds."""
-    found = await wait.park(Newer(order, after, seconds), [order])
+    if seconds:
+        found = await wait.park(Newer(order, after, seconds), [order])
+    else:  # the relay reads only for readers that wait
+        now = (await store.orders([order])).get(order)
+        found = now if now is not None and now.version > after else None
     if found is None:
         return Response(status_code=204)
     return {"order": order, "version": found.version, "status": found.status, "worker": os.getpid()}

@@ -13,6 +13,7 @@ from purgatory.asgi import Wait, install_errors, waiting
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
 pytest.importorskip("hypercorn", reason="hypercorn is not installed: pip install aiopurgatory[test]")
 
+
 async def request(port: int) -> asyncio.StreamWriter:
     """Send a request over a new connection, which uses HTTP/2 from its first byte."""
     from h2.config import H2Configuration

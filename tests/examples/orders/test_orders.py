@@ -208,6 +208,22 @@ async def test_a_reader_that_leaves_during_a_read_leaves_no_old_state(monkeypatc
             assert answer.json()["version"] == 2
 
 
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="Python has no Unix sockets on this system")
+async def test_a_reader_that_does_not_wait_gets_the_order_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reader waits, so the worker has not read the order yet."""
+    with tempfile.TemporaryDirectory(prefix="o-") as folder:
+        monkeypatch.setenv("ORDERS_FOLDER", folder)
+        from examples.orders import app as module
+
+        importlib.reload(module)
+        transport = httpx.ASGITransport(module.app)
+        async with module.lifespan(module.app), httpx.AsyncClient(transport=transport, base_url="http://o") as client:
+            await client.put("/orders/o-1", params={"status": "new"})
+            answers = [await client.get("/orders/o-1", params={"after": after, "wait": 0}) for after in (0, 1)]
+            assert [answer.status_code for answer in answers] == [200, 204]
+            assert answers[0].json()["status"] == "new"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "parameters"),
     [
