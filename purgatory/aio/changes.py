@@ -126,6 +126,15 @@ class Subscription:
         """Remove and return the index of the key that was checked first; return None if no key was checked."""
         return self._checked.popitem(last=False)[0] if self._checked else None
 
+    def wait_with(self, waiter: asyncio.Future[bool]) -> None:
+        """Resume the consumer through this future.
+
+        While it was created, the garbage collector may have run a finalizer that checked a key.
+        """
+        self.waiter = waiter
+        if self._checked or self.ended:
+            self.wake()
+
     def wake(self, heartbeat: bool = False) -> None:
         """Resume the consumer; do nothing if its loop is closed."""
         waiter = self._pending_waiter()
@@ -254,7 +263,7 @@ class Changes(Generic[K]):
     async def _wait(self, subscription: Subscription) -> bool:
         """Wait until a key is recorded or the subscription ends; return True if the heartbeat came first."""
         waiter: asyncio.Future[bool] = self._loop.create_future()
-        subscription.waiter = waiter
+        subscription.wait_with(waiter)
         alarm = None
         try:
             if self._heartbeat is not None:

@@ -205,8 +205,8 @@ class CoalescedChecks:
     def _move_watched(self) -> None:
         """Move one of the watched keys into the queue."""
         while not self._shard_keys and self._shards_left:
-            self._shards_left -= 1
             self._shard_keys.extend(self._core.watcher_lists.keys_of_shard(self._next_shard))
+            self._shards_left -= 1
             self._next_shard = (self._next_shard + 1) % SHARDS
         if self._shard_keys:
             self.add(self._shard_keys.popleft())

@@ -685,9 +685,10 @@ async def _wait_in_this_loop(
     waiter = foreign
     try:
         loop = purgatory._binding.bind()
+        waiter = loop.create_future()
         if operation._park_future is not foreign:
             return result_of(operation)  # it has ended in the meantime
-        waiter = operation._park_future = loop.create_future()
+        operation._park_future = waiter
         return await waiter
     except BaseException:
         _task_left(purgatory, operation, waiter)

@@ -10,8 +10,9 @@ The rules
 3.  The lifecycle of operations handles the hard cases.  If a waiter's task was cancelled earlier in the same turn, the
     check withdraws the waiter and tries the next one.  If a waiter's task is cancelled between the grant and its next
     step, ``on_abandoned`` gives the permit back.
-4.  A key is forgotten as soon as all its permits are free and no operation is waiting.  Forgetting a key runs no code
-    of the key: in the dict, the permits stand for the key, with the hash that the key had when they were first taken.
+4.  A key is forgotten as soon as all its permits are free and no task waits for one or is about to wait.  Forgetting a
+    key runs no code of the key: in the dict, the permits stand for the key, with the hash that the key had when they
+    were first taken.
 
 If a permit is given back in a callback of the same purgatory, the check is queued, as every check is, and the permit
 stays free until the outermost call runs the check.  Rule 1 still holds during that time.  If the check then finds only
@@ -42,11 +43,12 @@ class Permits:
     """The permits for one key; the object is equal to that key.
 
     ``free``: how many permits are not taken.  ``owner``: the task that has the permit, if there is only one permit.
-    ``private_key``: the key on which the waiters are parked; None before the first waiter.  ``known``: False once the
-    key has been forgotten; later permits for that key are different objects.
+    ``private_key``: the key on which the waiters are parked; None before the first waiter.  ``waits``: how many waits
+    have begun and not ended; the last of them may not be parked yet.  ``known``: False once the key has been forgotten;
+    later permits for that key are different objects.
     """
 
-    __slots__ = ("_hash", "free", "key", "known", "owner", "private_key")
+    __slots__ = ("_hash", "free", "key", "known", "owner", "private_key", "waits")
 
     def __init__(self, key: Hashable, key_hash: int, free: i64) -> None:
         self.key: Hashable = key
@@ -55,6 +57,7 @@ class Permits:
         self.known: bool = True
         self.owner: Any = None
         self.private_key: PrivateKey | None = None
+        self.waits: i64 = 0
 
     def __hash__(self) -> int:
         return self._hash
@@ -78,9 +81,10 @@ class AcquireWait(LibraryWait):
         self._owner: Any = owner
 
     def try_complete(self) -> bool:
-        # The caller that submits this operation has found no free permit or has found other waiters.
-        if not is_parked(self) or self.permits.free == 0:
+        if self.permits.free == 0:
             return False
+        if not is_parked(self):  # a permit given back since this wait has begun is this one's, if no other is waiting
+            return not self._source._is_waited_for(self.permits)
         future = self._park_future
         if future is not None and future.get_loop().is_closed():
             end(self, CANCELLED, None)  # its task never runs again and would keep the permit forever
@@ -151,6 +155,7 @@ class KeyedPermits:
             permits.free -= 1
             permits.owner = owner
             return permits
+        permits.waits += 1  # from here on, the key is not forgotten
         if permits.private_key is None:
             permits.private_key = PrivateKey(key)
         wait = AcquireWait(self, permits, owner, self._kind)
@@ -165,7 +170,7 @@ class KeyedPermits:
             raise RuntimeError(f"the {self._what} on {safe_repr(permits.key)} is not held")
         permits.free += 1
         permits.owner = None
-        if self._is_waited_for(permits):
+        if permits.waits > 0:
             core.check(permits.private_key, None, 1)
         self._forget_if_idle(permits)
 
@@ -180,11 +185,12 @@ class KeyedPermits:
     def ended(self, wait: AcquireWait) -> None:
         """Record that a task no longer waits; forget its key if there is no other waiter and no holder."""
         wait._owner = None  # the exception of a task without a permit may refer to the wait
+        wait.permits.waits -= 1
         self._forget_if_idle(wait.permits)
 
     def _forget_if_idle(self, permits: Permits) -> None:
-        """Forget the key if all its permits are free and no operation is waiting for one."""
-        if permits.known and permits.free == self.value and not self._is_waited_for(permits):
+        """Forget the key if all its permits are free and no wait for one has begun."""
+        if permits.known and permits.free == self.value and permits.waits == 0:
             permits.known = False
             del self._by_key[permits]
 

@@ -345,14 +345,16 @@ class PurgatoryCore:
             raise
         if operation._state != PENDING:
             return None
-        # The future is created only now, because an operation that completes at once needs none.  The operation is
-        # still parked, so it has not ended without answering the future, and no other code runs before the future is in
-        # place.
+        # The future is created only now, because an operation that completes at once needs none.  While it is created,
+        # the garbage collector may run a finalizer that ends the operation.
         try:
-            future = operation._park_future = self.timer._loop.create_future()
+            future = self.timer._loop.create_future()
         except BaseException:
             end(operation, CANCELLED, None)
             raise
+        if operation._state != PENDING:
+            return None
+        operation._park_future = future
         return future
 
     def try_without_parking(self, operation: Operation, keys: Any, refuse: Any = None) -> Any:

@@ -41,6 +41,10 @@ def test_a_condition_that_raises_fails_it() -> None:
     with pytest.raises(Boom):
         room._core.try_without_parking(op, ["a"])
     assert op.outcome is Outcome.FAILED
+    assert op.calls == ["try"]
+    with pytest.raises(Boom):
+        op.result()
+    assert "FAILED" in repr(op)
     check(room, submitted=0, failed=0)
 
 

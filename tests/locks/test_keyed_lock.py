@@ -699,3 +699,30 @@ def test_its_texts(clock: VirtualClock) -> None:
     assert repr(locks) == "<KeyedLock in 'test' keys=0>"
     assert repr(locks("k")) == "<Acquisition of 'k' in <KeyedLock in 'test' keys=0>>"
     assert locks, "true, although its length is 0"
+
+
+class _Slow(Purgatory[Any]):
+    """Its ``park`` gives the other tasks a turn before it parks."""
+
+    async def park(self, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        return await super().park(*arguments, **options)
+
+
+async def test_a_release_before_the_waiter_is_parked_is_not_lost(clock: VirtualClock) -> None:
+    """The lock is released after the waiter has found it taken, and before the waiter is parked."""
+    async with _Slow("room", clock=clock) as room:
+        locks = KeyedLock(room)
+        await locks.acquire("k")
+        waiter = asyncio.ensure_future(locks.acquire("k", timeout=1.0))
+        later = asyncio.ensure_future(locks.acquire("k"))
+        loop = asyncio.get_running_loop()
+        loop.call_soon(locks.release, "k")
+        await clock.settle()
+        assert (waiter.done(), later.done(), locks.locked("k")) == (True, False, True)
+        locks.release("k")
+        await clock.settle()
+        assert later.done()
+        locks.release("k")
+        assert len(locks) == 0
+        locks._check()

@@ -279,16 +279,17 @@ def end(operation: Operation, state: i64, why: Any, contained: bool = True) -> b
 
 
 def _end_without_purgatory(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
-    """End an operation that no purgatory has, as :func:`end` does.  It completes, expires, or is cancelled; only a
-    purgatory makes an operation fail.  It may be on a timer, to which it was added as a task."""
+    """Do the same as :func:`end` for an operation that no purgatory has: one that is only tried, or one that was added
+    to a timer as a task."""
     operation._state = state
     if operation._list is not None:
         unlink(operation)
-    if state == CANCELLED:
-        operation._value = why
-        _settle(operation, None, ())
-    else:
+    calls_back = state != CANCELLED and state != FAILED
+    if calls_back:
         _call_back(operation, None, contained)
+    else:
+        operation._value = _for_awaiters(why, True) if state == FAILED else why
+        _settle(operation, None, ())
     return operation._state == state
 
 

@@ -425,23 +425,26 @@ class WatcherLists:
 
     def counts(self) -> Iterator[tuple[Hashable, int]]:
         """Yield each key with its number of watchers.  Cost: O(keys)."""
-        for shard in self._shards:
-            for key, entry in shard.entries.items():
-                yield key, _weight(as_watch(entry))
+        for number in range(SHARDS):
+            yield from self.counts_of_shard(number)
 
     def counts_of_shard(self, number: i64) -> list[tuple[Hashable, int]]:
         """Return the keys of one of the :data:`SHARDS` with their numbers of watchers.  Any thread may call this
         method.
         """
         found: list[tuple[Hashable, int]] = []
-        for key, entry in list(self._shards[number].entries.items()):
-            found.append((key, _weight(entry) if isinstance(entry, Watch) else 1))
+        # Each tuple may start the garbage collector, whose finalizers may end operations.  A list of items would
+        # allocate tuples while it iterates over the dict, and a copy of the dict can be inconsistent.
+        for entry in list(self._shards[number].entries.values()):
+            if isinstance(entry, Watch):
+                found.append((entry.key, _weight(entry)))
+            elif entry._lone_key is not None:
+                found.append((entry._lone_key, 1))
         return found
 
     def keys_of_shard(self, number: i64) -> list[Hashable]:
         """Return the watched keys of one of the :data:`SHARDS`, without private keys."""
-        entries = self._shards[number].entries
-        return [key for key, entry in entries.items() if not isinstance(key, PrivateKey) and _weight(as_watch(entry))]
+        return [key for key, weight in self.counts_of_shard(number) if weight and not isinstance(key, PrivateKey)]
 
     def keys(self) -> Iterator[Hashable]:
         """Yield every watched key except private ones, shard by shard; keys may come and go between two steps."""
@@ -460,10 +463,10 @@ class WatcherLists:
         """
         seen = {}
         for shard in self._shards:
-            for entry in shard.entries.values():
+            for entry in list(shard.entries.values()):
                 for operation in _operations(as_watch(entry)):
                     seen[operation._op_id] = operation
-        for misplaced in self._misplaced:
+        for misplaced in list(self._misplaced):
             for operation in _operations(misplaced):
                 seen[operation._op_id] = operation
         return [seen[op_id] for op_id in sorted(seen)]
