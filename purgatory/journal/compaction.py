@@ -35,6 +35,7 @@ from .files import (
     READ_ERRORS,
     WRITE_OPTIONS,
     check_footer,
+    checked_batches,
     data_files,
     merge_notes,
     read_error,
@@ -205,7 +206,7 @@ def _pieces(group: list[Path]) -> Iterator[pa.Table]:
     for file in group:
         try:
             with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-                for batch in parquet.iter_batches(_ROW_GROUP):
+                for batch in checked_batches(parquet.iter_batches(_ROW_GROUP), parquet.metadata.num_rows):
                     held.append(_with_all_columns(pa.Table.from_batches([batch])))
                     if sum(table.num_rows for table in held) >= _ROW_GROUP:
                         yield pa.concat_tables(held)

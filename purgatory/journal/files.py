@@ -15,13 +15,14 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .errors import JournalError
@@ -34,6 +35,7 @@ __all__ = [
     "Footer",
     "MergeNote",
     "check_footer",
+    "checked_batches",
     "create_folder",
     "data_files",
     "date_folder",
@@ -333,6 +335,25 @@ def read_error(path: str | os.PathLike[str], error: Exception) -> JournalError:
     if isinstance(error, OSError) and error.errno is not None:  # an error from the system, not from pyarrow
         return JournalError(f"{path} cannot be read: {os.strerror(error.errno)}")
     return JournalError(f"{path} is corrupt: {str(error).partition(chr(10))[0]}")
+
+
+def checked_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file, whose footer promises this number of rows.
+
+    Raises ArrowInvalid if there are more or fewer rows, or if a value is missing from its dictionary.  The checksum of
+    a page does not cover its header, and if that is damaged, pyarrow may read other rows without an error.
+    """
+    found = 0
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if pa.types.is_dictionary(column.type):
+                indices, values = pc.min_max(column.indices).as_py(), len(column.dictionary)
+                if indices["max"] is not None and not 0 <= indices["min"] <= indices["max"] < values:
+                    raise pa.ArrowInvalid(f"the indices of {name} must be 0 to {values - 1}, got {indices['max']}")
+        found += batch.num_rows
+        yield batch
+    if found != rows:
+        raise pa.ArrowInvalid(f"it must have {rows} rows, got {found}")
 
 
 def check_footer(footer: Footer) -> str | None:

@@ -40,7 +40,7 @@ from pyspark.sql.types import (
 )
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import check_footer, data_files, listed_alike, read_footer
+from purgatory.journal.files import check_footer, checked_batches, data_files, listed_alike, read_footer
 from purgatory.journal.schema import COLUMNS
 from purgatory.pipeline.locations import TABLE, is_uri, listed_file_to_read, local_path, location_to_read
 from purgatory.pipeline.spark.session import is_connect
@@ -353,9 +353,10 @@ def _check_rows(file: str) -> int | str:
     """Return the number of rows in a file, or the reason that they cannot be read."""
     try:
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            for batch in parquet.iter_batches():
+            rows = int(parquet.metadata.num_rows)
+            for batch in checked_batches(parquet.iter_batches(), rows):
                 batch.validate(full=True)
-            return int(parquet.metadata.num_rows)
+            return rows
     except FileNotFoundError as error:
         raise FileRemoved(file) from error
     except (OSError, pa.ArrowException) as error:

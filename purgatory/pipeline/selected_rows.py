@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from purgatory.journal.files import READ_ERRORS
+from purgatory.journal.files import READ_ERRORS, checked_batches
 from purgatory.journal.schema import DROPPED
 
 from .selection import Selection
@@ -119,7 +119,8 @@ def read_batches(
         options = {"metadata": metadata, "read_dictionary": texts, "page_checksum_verification": True}
         with pq.ParquetFile(name, **options) as file:
             present = [column for column in columns if column in file.schema_arrow.names]
-            yield from file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
+            batches = file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
+            yield from checked_batches(batches, sum(metadata.row_group(number).num_rows for number in selected))
     except READ_ERRORS as error:
         # The driver looks for this text; see corrupt_file.
         raise OSError(f"FAILED_READ_FILE {quote(name)}: {str(error).splitlines()[0]}") from error

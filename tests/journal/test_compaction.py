@@ -189,6 +189,22 @@ def test_damaged_rows_are_a_named_error(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a compaction needs a POSIX system")
+def test_a_file_without_the_rows_of_its_footer_is_named(tmp_path: pathlib.Path) -> None:
+    """No checksum covers the header of a page; here, it makes the page an index page, which readers skip."""
+    before = journal(tmp_path)
+    damaged = tmp_path / "part-web-2-b-000003.parquet"
+    data = bytearray(damaged.read_bytes())
+    data[pq.read_metadata(damaged).row_group(0).column(3).data_page_offset + 1] = 2
+    damaged.write_bytes(data)
+    with pytest.raises(JournalError, match=rf"{damaged.name} is corrupt: it must have 10 rows, got 0"):
+        compact(tmp_path)
+    assert damaged.read_bytes() == data
+    damaged.unlink()
+    compact(tmp_path)
+    assert sorted({*before} - {*rows(tmp_path)}) == [("web-2-b", number) for number in range(30, 40)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a compaction needs a POSIX system")
 def test_a_file_system_without_locks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error gives the reason of the system, and does not speak of another process."""
     import fcntl

@@ -679,6 +679,40 @@ def test_a_single_changed_bit_in_the_rows_is_found(spark: Any, tmp_path: pathlib
     assert journal_reader.readable_files(map(str, files)).readable == (str(files[0]),)
 
 
+@pytest.mark.parametrize("lost", ["row", "value"])
+def test_damage_outside_the_checksums_is_found(tmp_path: pathlib.Path, lost: str) -> None:
+    """In the header of a page: without an error, rows would be missing, or values would not be in their dictionary."""
+    nothing = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "web-1-a", "anchor_ms": 0, "keys": ["k"], "parked_at": 1}
+    for number in range(2):
+        rows = [nothing | {"op_id": n, "outcome": outcome} for n, outcome in enumerate("abc")]
+        file = write_file(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path, "web-1-a", number)
+    chunk = pq.read_metadata(file).row_group(0).column(ARROW_SCHEMA.get_field_index("outcome"))
+    content = bytearray(file.read_bytes())
+    if lost == "row":
+        content[chunk.data_page_offset + 1] = 2  # an index page, which readers skip
+    else:
+        length = content.index(b"\x15\x06\x15", chunk.dictionary_page_offset) + 1
+        content[length] = 2  # one value rather than three
+    file.write_bytes(content)
+
+    def work(opened: OpenJournal) -> list[str]:
+        assert opened.files is not None
+        return [
+            text
+            for name in opened.files
+            for batch in read_batches(name, ["outcome"], lambda _: [0])
+            for text in batch["outcome"].to_pylist()
+        ]
+
+    with pytest.raises(
+        JournalError, match=rf"{file.name} is corrupt: its rows cannot be read; --skip-corrupt skips it"
+    ):
+        read_journal(NO_SPARK, str(tmp_path), work)
+    found, opened = read_journal(NO_SPARK, str(tmp_path), work, skip_corrupt=True)
+    assert (found, opened.rows, len(opened.skipped)) == (["a", "b", "c"], 3, 1)
+    assert opened.skipped[0].startswith(f"{file} is corrupt: ")
+
+
 @pytest.mark.parametrize("parked_at", [253_402_300_800_000, -62_135_596_800_001])
 def test_a_file_with_a_time_that_is_no_date_is_named(tmp_path: pathlib.Path, parked_at: int) -> None:
     """Before Spark starts; --skip-corrupt skips the file."""
