@@ -47,6 +47,7 @@ from .schema import COLUMNS
 __all__ = ["Compacted", "compact"]
 
 _ROW_GROUP: Final = 128 * 1024
+_HELD: Final = 1_000  # tables; even a table of a single row takes 16 kB
 _TO: Final = re.compile(r"(-to-[^-]+)+$")  # earlier releases appended such a suffix with every run
 _LATER: Final = frozenset(column.name for column in COLUMNS if column.added)
 
@@ -203,14 +204,18 @@ def _write(group: list[Path], unfinished: Path) -> int:
 def _pieces(group: list[Path]) -> Iterator[pa.Table]:
     """Yield the rows of the files in order, in tables of about one row group."""
     held: list[pa.Table] = []
+    rows = 0
     for file in group:
         try:
             with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 for batch in checked_batches(parquet.iter_batches(_ROW_GROUP), parquet.metadata.num_rows):
                     held.append(_with_all_columns(pa.Table.from_batches([batch])))
-                    if sum(table.num_rows for table in held) >= _ROW_GROUP:
+                    rows += batch.num_rows
+                    if rows >= _ROW_GROUP:
                         yield pa.concat_tables(held)
-                        held = []
+                        held, rows = [], 0
+                    elif len(held) == _HELD:
+                        held = [pa.concat_tables(held).combine_chunks()]
         except READ_ERRORS as error:
             raise read_error(file, error) from error
     if held:

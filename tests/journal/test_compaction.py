@@ -95,6 +95,16 @@ def test_files_have_at_most_the_rows_that_are_asked_for(tmp_path: pathlib.Path) 
     assert len(data_files(tmp_path)) == 4
 
 
+def test_the_rows_of_many_small_files_are_combined(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of its own for each file would take far more memory than its rows."""
+    files = [write_file(table("web-1-a", number * 10, 10), tmp_path, "web-1-a", number) for number in range(12)]
+    monkeypatch.setattr(module, "_ROW_GROUP", 55)
+    monkeypatch.setattr(module, "_HELD", 3)
+    pieces = list(module._pieces(files))
+    assert [(piece.num_rows, piece["op_id"].num_chunks) for piece in pieces] == [(60, 2), (60, 2)]
+    assert pa.concat_tables(pieces)["op_id"].to_pylist() == list(range(120))
+
+
 def test_names_do_not_grow_with_every_run(tmp_path: pathlib.Path) -> None:
     """A server writes and a timer compacts: the first and the last number remain, however often they are merged."""
     for run in range(30):
