@@ -80,9 +80,11 @@ class Scenario:
         for name in ("duration", "arrival_median", "downtime", "heartbeat_interval", "rebalance_timeout"):
             if not 0.0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
-        for name in ("spread", "initial_rebalance_delay", "arrival_sigma"):
+        for name in ("spread", "initial_rebalance_delay"):
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a finite number, at least 0, got {getattr(self, name)}")
+        if not 0.0 <= self.arrival_sigma <= 5.0:  # with a larger sigma, an arrival can exceed the timer's longest delay
+            raise ValueError(f"arrival_sigma must be between 0 and 5, got {self.arrival_sigma}")
         for name in ("crash_rate", "leave_rate", "slow_rate"):
             if not 0.0 <= getattr(self, name) <= _HOUR:
                 raise ValueError(f"{name} must be 0 to 3600 per member and hour, got {getattr(self, name)}")

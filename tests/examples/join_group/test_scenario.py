@@ -46,6 +46,7 @@ def test_who_stays_away_is_struck_once() -> None:
         ({"groups": 0}, "groups must be at least 1, got 0"),
         ({"duration": 0.0}, "duration must be a number of seconds above 0, got 0.0"),
         ({"spread": -1.0}, "spread must be a finite number, at least 0, got -1.0"),
+        ({"arrival_sigma": 1000.0}, "arrival_sigma must be between 0 and 5, got 1000.0"),
         ({"crash_rate": 4000.0}, "crash_rate must be 0 to 3600 per member and hour, got 4000.0"),
         ({"static": 1.5}, "static must be between 0 and 1, got 1.5"),
         ({"heartbeat_interval": 45.0}, "session_timeout must be finite and above heartbeat_interval=45.0, got 45.0"),
