@@ -295,8 +295,9 @@ def _folders(
 class Footer:
     """The footer of a file.  ``version`` is None if the file states no version.
 
-    ``mistyped``: a description of each column whose type differs from the schema of a journal.  ``nulls``: the columns
-    that have nulls although a journal has none there.  ``far``: the columns with times outside the years 1 to 9999.
+    ``mistyped``: a description of each column that occurs twice, or whose type differs from the schema of a journal.
+    ``nulls``: the columns that have nulls although a journal has none there.  ``far``: the columns with times outside
+    the years 1 to 9999.
     """
 
     path: str
@@ -376,10 +377,14 @@ def check_footer(footer: Footer) -> str | None:
 def _mistyped(schema: pa.Schema) -> tuple[str, ...]:
     expected = {column.name: column.type for column in COLUMNS}
     found = [field for field in schema if field.name in expected]
-    return tuple(
-        f"{field.name} is {field.type}, must be {expected[field.name]}"
-        for field in found
-        if not _ACCEPTED[expected[field.name]](field.type)
+    repeated = [name for name in expected if schema.names.count(name) > 1]
+    return (
+        *(f"{name} must occur once, got {schema.names.count(name)}" for name in repeated),
+        *(
+            f"{field.name} is {field.type}, must be {expected[field.name]}"
+            for field in found
+            if not _ACCEPTED[expected[field.name]](field.type)
+        ),
     )
 
 

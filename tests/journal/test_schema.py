@@ -79,6 +79,17 @@ def test_files_that_cannot_be_read_are_told_by_name(tmp_path: pathlib.Path) -> N
         data_files(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("name", ["outcome", "parked_at", "keys"])
+def test_two_columns_of_one_name_are_not_a_journal(tmp_path: pathlib.Path, name: str) -> None:
+    """Another program can write such a file; the message contains the file and the name."""
+    path = tmp_path / "a.parquet"
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {"source": "s", "outcome": "completed", "anchor_ms": 0, "parked_at": 5}
+    table = pa.Table.from_pylist([row | {"keys": []}], schema=ARROW_SCHEMA)
+    pq.write_table(table.append_column(ARROW_SCHEMA.field(name), table[name]), path)
+    said = f"{path} has other columns, {name} must occur once, got 2: it is not a journal of this version"
+    assert check_footer(read_footer(str(path))) == said
+
+
 def test_the_room_without_its_extra_says_what_to_install() -> None:
     """Importing it raises ImportError with the command; the rest of the package is not affected."""
     code = "import sys; sys.modules['pyarrow'] = None; import purgatory; import purgatory.journal"
