@@ -7,6 +7,10 @@ that time.  With the GIL, one loop runs at a time.  The second row is computed f
 if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
 same loops in two processes, which share nothing at all; it is the most that this machine can do.
 
+Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
+collisions in some processes (``type_cache``).  Each row has turns of several processes, therefore, and one more row
+shows the loops in processes in which the lookups of the package do not collide.
+
 Every process loads the package from bytecode files.  CPython 3.13 without the GIL makes the constants of code immortal
 only then: in a process that compiles the sources itself, all loops count the references to the same numbers, and wait
 for each other.  The last row shows what that costs.
@@ -26,6 +30,7 @@ from statistics import median
 from typing import Self
 
 from .row import Budget, Row, Scale, Unavailable
+from .type_cache import available, names_by_type, spread
 from .watching import Fifo
 
 __all__ = ["prepare", "rows"]
@@ -47,35 +52,59 @@ def prepare() -> None:
 
 
 def rows(scale: Scale) -> Iterator[Row]:
-    """Measure one loop and two loops in turn."""
-    turns = scale.pick(80, 20)
-    one, two, apart, compiled_here = [], [], [], []
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ended:
+    """Measure one loop and two loops in turn, in several processes one after the other."""
+    turns = scale.pick(8, 4)
+    one, two, apart, spread_one, spread_two, compiled_here = [], [], [], [], [], []
+    medians, spread_medians = [], []
+    with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         without = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/nothing", "PYTHONDONTWRITEBYTECODE": "1"}
-        ended.enter_context(_Loops(environment, 1))  # writes the bytecode files
-        threads = ended.enter_context(_Loops(environment, 2))
-        processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
-        compiling = None if _has_gil() else ended.enter_context(_Loops(without, 2))
-        for _ in range(turns):
-            one.append(_measure([threads], 1))
-            two.append(_measure([threads], 2))
-            apart.append(_measure(processes, 1))
-            if compiling is not None:
-                compiled_here.append(_measure([compiling], 2))
+        with _Loops(environment, 1):
+            pass  # writes the bytecode files
+        for _ in range(scale.pick(10, 2)):
+            with contextlib.ExitStack() as ended:
+                threads = ended.enter_context(_Loops(environment, 2))
+                processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
+                more = not _has_gil()
+                spreading = ended.enter_context(_Loops(environment, 2, spread=True)) if more and available() else None
+                compiling = ended.enter_context(_Loops(without, 2)) if more else None
+                for _ in range(turns):
+                    one.append(_measure([threads], 1))
+                    two.append(_measure([threads], 2))
+                    apart.append(_measure(processes, 1))
+                    if spreading is not None:
+                        spread_one.append(_measure([spreading], 1))
+                        spread_two.append(_measure([spreading], 2))
+                    if compiling is not None:
+                        compiled_here.append(_measure([compiling], 2))
+            medians.append(_median(two[-turns:], one[-turns:]))
+            if spreading is not None:
+                spread_medians.append(_median(spread_two[-turns:], spread_one[-turns:]))
     how = "with" if _has_gil() else "without"
     row = _row("park and check, steps of all loops: two loops in two threads", two, one)
     row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
-    row.note = f"the ratio: the rate of two loops divided by that of one, {how} the GIL"
+    row.note = f"the ratio: the rate of two loops divided by that of one, {how} the GIL; {_range(medians)}"
     yield row
     by_cpu = [[(1e9 * loops / cost, cost) for _, cost in found] for loops, found in ((2, two), (1, one))]
     yield _row("the same for each second of CPU time: two loops in two threads", *by_cpu)
     row = _row("the same: two loops in two processes", apart, one)
     row.note = "the ratio: the rate of two processes divided by that of one loop"
     yield row
+    if spread_two:
+        row = _row("the same without collisions in the type cache: two loops in two threads", spread_two, spread_one)
+        row.note = _range(spread_medians)
+        yield row
     if compiled_here:
         yield _row("the same without bytecode files: two loops in two threads", compiled_here, one)
+
+
+def _median(ours: list[tuple[float, float]], one: list[tuple[float, float]]) -> float:
+    return median(mine[0] / single[0] for mine, single in zip(ours, one, strict=True))
+
+
+def _range(medians: list[float]) -> str:
+    return f"{len(medians)} processes, with medians of {min(medians):.2f}x to {max(medians):.2f}x"
 
 
 def _row(what: str, ours: list[tuple[float, float]], one: list[tuple[float, float]]) -> Row:
@@ -101,8 +130,8 @@ def _measure(processes: "list[_Loops]", loops: int) -> tuple[float, float]:
 class _Loops:
     """A process with event loops in threads, each on a core of its own, which wait until they are told to run."""
 
-    def __init__(self, environment: dict[str, str], loops: int, first_core: int = 0) -> None:
-        command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(first_core)]
+    def __init__(self, environment: dict[str, str], loops: int, first_core: int = 0, *, spread: bool = False) -> None:
+        command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(first_core), *["spread"] * spread]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
@@ -124,6 +153,12 @@ class _Loops:
 
     def __exit__(self, *_exc: object) -> None:
         self._process.communicate()
+
+
+async def _spread() -> None:
+    fifo = Fifo(OUTSTANDING, 1)
+    fifo.steps(_AT_ONCE)
+    spread(names_by_type(lambda: fifo.steps(_AT_ONCE)), "purgatory")
 
 
 def _serve(loops: int, first_core: int) -> None:
@@ -156,4 +191,6 @@ def _serve(loops: int, first_core: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[3:] == ["spread"]:
+        asyncio.run(_spread())
     _serve(int(sys.argv[1]), int(sys.argv[2]))
