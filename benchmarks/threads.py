@@ -8,8 +8,8 @@ if the loops contend for the memory of the package; it is the rate on otherwise 
 same loops in two processes, which share nothing at all; it is the most that this machine can do.
 
 Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
-collisions in some processes (``type_cache``).  Each row has turns of several processes, therefore, and one more row
-shows the loops in processes in which the lookups of the package do not collide.
+collisions in some processes (``type_cache``).  Each row therefore combines turns of several processes, and one more
+row shows the loops in processes in which the lookups of the package do not collide.
 
 Every process loads the package from bytecode files.  CPython 3.13 without the GIL makes the constants of code immortal
 only then: in a process that compiles the sources itself, all loops count the references to the same numbers, and wait

@@ -31,8 +31,8 @@ def available() -> bool:
 def names_by_type(step: Callable[[], object]) -> dict[type, list[str]]:
     """Return the types whose attributes a step may use, with the names of these attributes.
 
-    The types are those of the local variables, of the receivers, and of what is in their slots; the names, those that
-    the functions mention.
+    The types are those of the local variables, of the receivers, and of what is in their slots; the names are
+    those that the functions mention.
     """
     names: set[str] = set()
     examples: dict[type, object] = {}

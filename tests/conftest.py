@@ -174,13 +174,13 @@ def pytest_collection(session: pytest.Session) -> Iterator[Any]:
 def _import_own_share(config: Any) -> None:
     """Import every n-th file before the collection: it leaves the rewritten code in a cache for the other processes.
 
-    Without it, in a fresh clone, each process would rewrite the assertions of all files, because all of them come to a
+    Without it, in a fresh clone, each process would rewrite the assertions of all files, because all processes reach a
     file at the same time.
     """
     root, worker = Path(__file__).parents[1], config.workerinput
     files = sorted(file for argument in config.args for file in Path(argument).glob("**/test_*.py"))
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-        # What fails here, fails again in the collection, which reports it or knows why.
+        # An import that fails here fails again during the collection, which reports or expects it.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(file.resolve().relative_to(root).with_suffix("").parts))
 

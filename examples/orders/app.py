@@ -123,7 +123,7 @@ async def read(
     """Return the order when its version is above ``after``, or 204 after ``wait`` seconds."""
     if seconds:
         found = await wait.park(Newer(order, after, seconds), [order])
-    else:  # the relay reads only for readers that wait
+    else:  # the relay reads only orders on which a request waits
         now = (await store.orders([order])).get(order)
         found = now if now is not None and now.version > after else None
     if found is None:

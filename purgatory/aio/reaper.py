@@ -171,7 +171,8 @@ class Reaper:
                 return
             sleeper = timer._binding.bind().create_future()
             self._sleepers.append(sleeper)
-            # The garbage collector may have run a finalizer that has started a timer, so look again.
+            # The garbage collector may have run a finalizer that has started a timer.  Finalizers should not do this,
+            # and it can also happen later, but to look again costs little.
             work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
             self._set_wake_up(None if work_ms == FAR_MS else work_ms)
             limit = None if until_ms is None else timer.clock.call_at(until_ms, self._wake_up)

@@ -78,7 +78,7 @@ class PurgatoryErrorMiddleware:
     OperationCancelled              503 and Retry-After         the same before it is accepted, then close 1013
     InvalidWait                     422                         the same before it is accepted, then close 1008
     ClientDisconnected              499, seen by no client;     nothing
-                                    nothing with HTTP/2
+                                    only with HTTP/1
     ==============================  ==========================  ============================================
 
     If a request waited in a purgatory that is closing, its response gets ``Connection: close`` (HTTP/1 only): the

@@ -44,7 +44,7 @@ class Permits:
 
     ``free``: how many permits are not taken.  ``owner``: the task that has the permit, if there is only one permit.
     ``private_key``: the key on which the waiters are parked; None before the first waiter.  ``waits``: how many waits
-    have begun and not ended; the last of them may not be parked yet.  ``known``: False once the key has been forgotten;
+    have begun and not ended; some of them may not be parked yet.  ``known``: False once the key has been forgotten;
     later permits for that key are different objects.
     """
 
@@ -83,7 +83,7 @@ class AcquireWait(LibraryWait):
     def try_complete(self) -> bool:
         if self.permits.free == 0:
             return False
-        if not is_parked(self):  # a permit given back since this wait has begun is this one's, if no other is waiting
+        if not is_parked(self):  # a permit given back since this wait began belongs to it, if no other is waiting
             return not self._source._is_waited_for(self.permits)
         future = self._park_future
         if future is not None and future.get_loop().is_closed():
@@ -170,7 +170,7 @@ class KeyedPermits:
             raise RuntimeError(f"the {self._what} on {safe_repr(permits.key)} is not held")
         permits.free += 1
         permits.owner = None
-        if permits.waits > 0:
+        if permits.waits > 0 and permits.private_key is not None:
             core.check(permits.private_key, None, 1)
         self._forget_if_idle(permits)
 
@@ -220,6 +220,10 @@ class KeyedPermits:
         for known, permits in self._by_key.items():
             key = permits.key
             waiting = self._is_waited_for(permits)
+            parked = 0 if permits.private_key is None else self._core.watcher_lists.count(permits.private_key)
+            assert permits.waits >= parked, (
+                f"{parked} operations wait for {key!r}, and {permits.waits} waits have begun"
+            )
             assert known is permits and permits.known, f"{key!r} is in the wrong place"
             assert 0 <= permits.free <= self.value, f"{permits.free} of {self.value} permits of {key!r} are free"
             assert not waiting or permits.free == 0, f"{permits.free} permits of {key!r} are free, and tasks wait"

@@ -350,7 +350,8 @@ class PurgatoryCore:
         try:
             future = self.timer._loop.create_future()
         except BaseException:
-            end(operation, CANCELLED, None)
+            if not end(operation, CANCELLED, None) and has_result(operation):
+                self.give_back(operation, operation._value)
             raise
         if operation._state != PENDING:
             return None

@@ -211,7 +211,9 @@ class Survey:
         if self._shard == SHARDS:
             self._entries = [(watch.key, watch) for watch in lists._misplaced]
         else:
-            self._entries = list(lists._shards[self._shard].entries.items())
+            # Not the items: their tuples may start the garbage collector, whose finalizers may change the dict.
+            entries = list(lists._shards[self._shard].entries.values())
+            self._entries = [(entry.key if isinstance(entry, Watch) else entry._lone_key, entry) for entry in entries]
 
     def _begin_key(self, item: tuple[Hashable, Any]) -> None:
         self._key = item[0]

@@ -295,9 +295,9 @@ def _folders(
 class Footer:
     """The footer of a file.  ``version`` is None if the file states no version.
 
-    ``mistyped``: a description of each column that occurs twice, or whose type differs from the schema of a journal.
-    ``nulls``: the columns that have nulls although a journal has none there.  ``far``: the columns with times outside
-    the years 1 to 9999.
+    ``mistyped``: a description of each column that occurs more than once, or whose type differs from the schema of a
+    journal.  ``nulls``: the columns that have nulls although a journal has none there.  ``far``: the columns with times
+    outside the years 1 to 9999.
     """
 
     path: str
@@ -350,7 +350,7 @@ def checked_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa
             if pa.types.is_dictionary(column.type):
                 indices, values = pc.min_max(column.indices).as_py(), len(column.dictionary)
                 if indices["max"] is not None and not 0 <= indices["min"] <= indices["max"] < values:
-                    raise pa.ArrowInvalid(f"the indices of {name} must be 0 to {values - 1}, got {indices['max']}")
+                    raise pa.ArrowInvalid(f"the indices of {name} must be 0 to {values - 1}, got {indices}")
         found += batch.num_rows
         yield batch
     if found != rows:

@@ -15,9 +15,9 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    of these pauses are over, the key that has failed least often is read first.  A key of a half that becomes stale
    again is read with the newly stale keys, without waiting for the half.  While there are such keys, failed reads are
    divided without being repeated first.  If many reads in a row have failed, the store is probably down: the parts
-   rejoin the other keys, and keys are tried one at a time, those first that have failed least often.  Each successful
-   read doubles the size of the next one.  A short failure therefore causes no additional reads, and an outage does not
-   multiply them.
+   rejoin the other keys, and keys are tried one at a time, starting with those that have failed least often.  Each
+   successful read doubles the size of the next one.  A short failure therefore causes no additional reads, and an
+   outage does not multiply them.
 6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
@@ -64,6 +64,7 @@ _REPEATED: Final = 3  # the number of times that a read is repeated before it is
 _OUTAGE: Final = 12  # after this many failed reads in a row, no further read is divided
 _TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIENT_MS, reads fail at random
 _TRANSIENT_MS: Final = 10_000
+_OFTEN: Final = 8  # keys that have failed at least this often are read in turn
 _RANDOM: Final = 8  # more failed reads in a row than this are not random
 
 _MISSING: Final = object()
@@ -125,7 +126,7 @@ class Refresher:
         self._failures_together = 0  # the same, except for reads of unreadable keys
         self._failures_alone = 0  # the same, only for reads of unreadable keys
         self._to_repeat: list[Hashable] = []  # the keys of the last failed read, if it was not divided
-        self._failures_of: dict[Hashable, int] = {}  # of stale keys: their failed reads while the store seemed down
+        self._failures_of: dict[Hashable, int] = {}  # how many reads of a key failed while the store seemed down
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
         self._reported: _Errors = set()  # the types of errors reported since the last successful read
         self._parts: deque[list[Entry]] = deque()  # halves of failed reads
@@ -371,12 +372,12 @@ class Refresher:
     def _next_unreadable(self) -> _Unreadable | None:
         """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched.
 
-        A key that has failed less often comes first: its failure may have been that of the store, which is over.
+        A key that has failed less often comes first: it may have failed only because the store was down.
         """
         now_ms = self._clock.now_ms()
         while self._unreadable and self._unreadable[0][0] <= now_ms:
             _, number, unreadable = heapq.heappop(self._unreadable)
-            heapq.heappush(self._due, (unreadable.failures, number, unreadable))
+            heapq.heappush(self._due, (min(unreadable.failures, _OFTEN), number, unreadable))
         while self._due:
             unreadable = self._due[0][2]
             key, _ = unreadable.entry
@@ -387,6 +388,7 @@ class Refresher:
             self._alone.discard(key)
             if watched:
                 return unreadable
+            self._failures_of.pop(key, None)
         return None
 
     async def _next_keys(self) -> list[Entry]:
@@ -400,6 +402,8 @@ class Refresher:
         for number, entry in enumerate(part, 1):
             if self._purgatory.is_watched(entry[0]) and entry[0] not in self._alone:
                 watched.append(entry)
+            else:
+                self._failures_of.pop(entry[0], None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return watched
@@ -408,7 +412,7 @@ class Refresher:
         """Return at most ``max_keys`` stale keys that are watched now, except those that fail alone.
 
         After reads that failed as if the store were down, the keys that have failed least often come first: a key that
-        was checked only now must not wait for keys that cannot be read.
+        has just been checked must not wait for keys that cannot be read.
 
         A key of a part is included if it has become stale again: it must not wait until its part is read.
 
@@ -428,7 +432,7 @@ class Refresher:
         most = self._most_keys if self._all_keys is None else self._most_keys // 2
         stale = self.stale.take()
         if failures_of:
-            stale.sort(key=lambda entry: failures_of.get(entry[0], 0))
+            stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0), _OFTEN))
         for number, (key, value) in enumerate(stale, 1):
             if purgatory.is_watched(key) and key not in self._alone:
                 if len(batch) < most:

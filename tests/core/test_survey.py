@@ -1,6 +1,7 @@
 """The survey of the parked operations: what it counts, and that it may stop anywhere."""
 
 import asyncio
+import gc
 from collections.abc import Hashable
 from typing import Any
 
@@ -318,3 +319,40 @@ def test_an_operation_in_no_listed_bucket_counts_in_none() -> None:
     places = {0: [0]}
     assert survey(room, buckets=places).visited == 1
     assert places == {0: [0]}
+
+
+class Session:
+    """An object in a cycle whose finalizer withdraws an operation, whenever the garbage collector runs."""
+
+    def __init__(self, operation: Op) -> None:
+        self.operation = operation
+        self.myself = self
+
+    def __del__(self) -> None:
+        self.operation.cancel()
+
+
+def test_the_garbage_collector_withdraws_an_operation_during_a_survey(no_gc: None) -> None:
+    """Whichever allocation starts the collection, the others are counted."""
+    room = make_purgatory(clock=ManualClock())
+    shard = room._core.watcher_lists.shard
+    keys = [key for key in range(20_000) if shard(key) is shard(0)]
+    thresholds = gc.get_threshold()
+    try:
+        for allocations in range(0, 120, 2):
+            operations = [Op() for _ in keys]
+            for operation, key in zip(operations, keys, strict=True):
+                room.try_complete_else_watch(operation, [key])
+            gc.collect()
+            Session(operations[5])
+            gc.set_threshold(gc.get_count()[0] + allocations + 1, 1000, 1000)
+            gc.enable()
+            found = survey(room)
+            gc.disable()
+            gc.collect()
+            assert len(keys) - 1 <= found.visited <= len(keys)
+            for operation in operations:
+                operation.cancel()
+    finally:
+        gc.disable()
+        gc.set_threshold(*thresholds)

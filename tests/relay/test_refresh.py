@@ -667,7 +667,7 @@ async def test_a_key_that_is_checked_does_not_wait_for_unreadable_ones(
     clock: VirtualClock, reported: list[Any], seed: int
 ) -> None:
     """A dozen keys have been unreadable for minutes, and nothing else was read, as if the store were down.  A key that
-    is checked now is answered after at most two pauses, and soon after each pause."""
+    is checked now is answered within 10 s, which is the length of two of the longest pauses."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
     worker.relay._refresher.jitter = random.Random(seed)
     async with worker:
@@ -825,3 +825,22 @@ async def test_a_refresh_that_is_not_awaitable_is_named(clock: VirtualClock, cap
         await clock.advance(0.5)
         assert await waiting is False
     assert "refresh must be 'async def', or return an awaitable, got" in caplog.text
+
+
+async def test_nothing_is_remembered_of_keys_that_failed_once_nobody_waits(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """After an outage and with unreadable keys, the counts of failures go with the last waiters."""
+    (worker,), _ = workers(clock, 1, resync_every=100_000.0)
+    async with worker:
+        waiting = [worker.waits(n, timeout=10_000.0) for n in range(40)]
+        worker.failures = 1_000_000
+        await clock.advance(120.0)
+        worker.failures = 0
+        worker.unreadable = set(range(10))
+        await clock.advance(200.0)
+        for task in waiting:
+            task.cancel()
+        await clock.advance(200.0)
+        refresher = worker.relay._refresher
+        assert (refresher.waiting, refresher._failures_of) == (0, {})

@@ -279,8 +279,8 @@ def end(operation: Operation, state: i64, why: Any, contained: bool = True) -> b
 
 
 def _end_without_purgatory(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
-    """Do the same as :func:`end` for an operation that no purgatory has: one that is only tried, or one that was added
-    to a timer as a task."""
+    """Do the same as :func:`end` for an operation without a purgatory: one that is only tried, or one that was added to
+    a timer as a task."""
     operation._state = state
     if operation._list is not None:
         unlink(operation)

@@ -438,8 +438,10 @@ class WatcherLists:
         for entry in list(self._shards[number].entries.values()):
             if isinstance(entry, Watch):
                 found.append((entry.key, _weight(entry)))
-            elif entry._lone_key is not None:
-                found.append((entry._lone_key, 1))
+            else:
+                key = entry._lone_key
+                if key is not None:
+                    found.append((key, 1))
         return found
 
     def keys_of_shard(self, number: i64) -> list[Hashable]:
