@@ -50,6 +50,30 @@ async def test_an_operation_that_ends_while_its_future_is_created_is_answered(
     purgatory._check()
 
 
+async def test_a_result_is_given_back_if_its_future_cannot_be_created(
+    purgatory: Purgatory[Any], collect: Collect
+) -> None:
+    """A finalizer completes the operation, and then there is no memory for the future."""
+
+    class Kept(Op):
+        given_back: object = None
+
+        def on_abandoned(self, result: object) -> None:
+            self.given_back = result
+
+    operation = Kept(60.0, name="answer")
+
+    def complete() -> None:
+        operation.force_complete()
+        raise MemoryError
+
+    collect(complete)
+    with pytest.raises(MemoryError):
+        await purgatory.park(operation, ["a"])
+    assert operation.given_back == "answer"
+    purgatory._check()
+
+
 async def test_a_key_that_is_checked_while_the_consumer_begins_to_wait_arrives(
     purgatory: Purgatory[Any], clock: VirtualClock, collect: Collect
 ) -> None:
