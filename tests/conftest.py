@@ -266,10 +266,16 @@ async def reported() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """Disable the cyclic garbage collector, so that only reference counting frees objects."""
+    """Disable the cyclic garbage collector, so that only reference counting frees objects.
+
+    A test may enable it, and change its thresholds, for some statements.
+    """
+    thresholds = gc.get_threshold() if hasattr(gc, "get_threshold") else None  # PyPy has none
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
+        if thresholds is not None:
+            gc.set_threshold(*thresholds)
         gc.enable()

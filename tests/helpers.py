@@ -122,6 +122,17 @@ class Same:
         return hash(self.other)
 
 
+class AtCollection:
+    """An object in a cycle, whose finalizer calls a function whenever the garbage collector runs."""
+
+    def __init__(self, finalizer: Callable[[], object]) -> None:
+        self.finalizer = finalizer
+        self.myself = self
+
+    def __del__(self) -> None:
+        self.finalizer()
+
+
 class Recorder:
     """An observer that records every event as (method, operation's name)."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from purgatory import Purgatory, SystemTimer
 from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.testing import VirtualClock
-from tests.helpers import Op
+from tests.helpers import AtCollection, Op
 
 Collect = Callable[[Callable[[], object]], None]
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])  # another loop creates its futures itself
@@ -112,27 +112,6 @@ async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(c
         assert (started, ran) == (True, ["first", "second"])
 
 
-class Session:
-    """An object in a cycle, whose finalizer calls a function when the garbage collector runs."""
-
-    def __init__(self, finalizer: Callable[[], object]) -> None:
-        self.finalizer = finalizer
-        self.myself = self
-
-    def __del__(self) -> None:
-        self.finalizer()
-
-
-@pytest.fixture
-def no_gc() -> Iterator[None]:
-    """The garbage collector runs only when the test starts it."""
-    thresholds = gc.get_threshold()
-    gc.disable()
-    yield
-    gc.set_threshold(*thresholds)
-    gc.enable()
-
-
 async def test_all_keys_are_checked_although_a_finalizer_withdraws_an_operation(
     purgatory: Purgatory[Any], clock: VirtualClock, no_gc: None
 ) -> None:
@@ -149,7 +128,7 @@ async def test_all_keys_are_checked_although_a_finalizer_withdraws_an_operation(
         for operation, key in zip(operations, keys, strict=True):
             purgatory.try_complete_else_watch(operation, [key])
         gc.collect()
-        Session(operations[10].cancel)
+        AtCollection(operations[10].cancel)
         for operation in operations:
             operation.ready = True
         purgatory.check_all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from purgatory import Purgatory
 from purgatory.core.survey import AGES_MS, OTHERS, Survey, rows_of_key
 from purgatory.testing import ManualClock, VirtualClock
-from tests.helpers import Op
+from tests.helpers import AtCollection, Op
 from tests.sansio import make_purgatory
 
 
@@ -321,39 +321,23 @@ def test_an_operation_in_no_listed_bucket_counts_in_none() -> None:
     assert places == {0: [0]}
 
 
-class Session:
-    """An object in a cycle whose finalizer withdraws an operation, whenever the garbage collector runs."""
-
-    def __init__(self, operation: Op) -> None:
-        self.operation = operation
-        self.myself = self
-
-    def __del__(self) -> None:
-        self.operation.cancel()
-
-
 @pytest.mark.skipif(not hasattr(gc, "get_threshold"), reason="PyPy's garbage collector has no thresholds")
 def test_the_garbage_collector_withdraws_an_operation_during_a_survey(no_gc: None) -> None:
     """Whichever allocation starts the collection, the others are counted."""
     room = make_purgatory(clock=ManualClock())
     shard = room._core.watcher_lists.shard
     keys = [key for key in range(20_000) if shard(key) is shard(0)]
-    thresholds = gc.get_threshold()
-    try:
-        for allocations in range(0, 120, 2):
-            operations = [Op() for _ in keys]
-            for operation, key in zip(operations, keys, strict=True):
-                room.try_complete_else_watch(operation, [key])
-            gc.collect()
-            Session(operations[5])
-            gc.set_threshold(gc.get_count()[0] + allocations + 1, 1000, 1000)
-            gc.enable()
-            found = survey(room)
-            gc.disable()
-            gc.collect()
-            assert len(keys) - 1 <= found.visited <= len(keys)
-            for operation in operations:
-                operation.cancel()
-    finally:
+    for allocations in range(0, 120, 2):
+        operations = [Op() for _ in keys]
+        for operation, key in zip(operations, keys, strict=True):
+            room.try_complete_else_watch(operation, [key])
+        gc.collect()
+        AtCollection(operations[5].cancel)
+        gc.set_threshold(gc.get_count()[0] + allocations + 1, 1000, 1000)
+        gc.enable()
+        found = survey(room)
         gc.disable()
-        gc.set_threshold(*thresholds)
+        gc.collect()
+        assert len(keys) - 1 <= found.visited <= len(keys)
+        for operation in operations:
+            operation.cancel()

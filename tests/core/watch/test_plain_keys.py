@@ -9,7 +9,7 @@ import pytest
 from purgatory import Outcome, Purgatory
 from purgatory.core.watch.validation import is_plain
 from purgatory.testing import ManualClock, VirtualClock
-from tests.helpers import Boom, Op, Same
+from tests.helpers import AtCollection, Boom, Op, Same
 from tests.sansio import QuietPurgatory, make_purgatory
 
 
@@ -110,17 +110,6 @@ def test_plain_keys_in_a_shard_with_other_keys(room: QuietPurgatory) -> None:
     assert room.watched == 0
 
 
-class Session:
-    """An object in a cycle whose finalizer withdraws an operation, whenever the garbage collector runs."""
-
-    def __init__(self, operation: Op) -> None:
-        self.operation = operation
-        self.myself = self
-
-    def __del__(self) -> None:
-        self.operation.cancel()
-
-
 FIRST: dict[str, Any] = {"one": ["a"], "many": ["a", "b"], "threshold": {"a": 3}, "general": [Same("a")]}
 SECOND: dict[str, Any] = {**FIRST, "reversed": ["b", "a"], "another key in the shard": ["a", _Text("a")]}
 
@@ -132,26 +121,21 @@ def test_the_garbage_collector_ends_an_operation_while_another_one_joins_it(
     no_gc: None, first: str, second: str
 ) -> None:
     """Whichever allocation starts the collection, the ended operation leaves its keys, and the other one is found."""
-    thresholds = gc.get_threshold()
-    try:
-        for allocations in range(40):
-            room = make_purgatory(ManualClock())
-            ends, stays = Op(name="ends"), Op(name="stays")
-            room.try_complete_else_watch(ends, FIRST[first])
-            gc.collect()
-            Session(ends)
-            gc.set_threshold(max(1, gc.get_count()[0] + allocations), 1000, 1000)
-            gc.enable()
-            room.try_complete_else_watch(stays, SECOND[second])
-            gc.disable()
-            gc.collect()
-            assert ends.outcome is Outcome.CANCELLED
-            room._check()
-            assert room.hot_keys(1)[0][1] == 1
-            stays.ready = True
-            assert room.check_and_complete("a" if "a" in SECOND[second] else SECOND[second][0]) == 1
-            room._check()
-            assert list(room.keys()) == []
-    finally:
+    for allocations in range(40):
+        room = make_purgatory(ManualClock())
+        ends, stays = Op(name="ends"), Op(name="stays")
+        room.try_complete_else_watch(ends, FIRST[first])
+        gc.collect()
+        AtCollection(ends.cancel)
+        gc.set_threshold(max(1, gc.get_count()[0] + allocations), 1000, 1000)
+        gc.enable()
+        room.try_complete_else_watch(stays, SECOND[second])
         gc.disable()
-        gc.set_threshold(*thresholds)
+        gc.collect()
+        assert ends.outcome is Outcome.CANCELLED
+        room._check()
+        assert room.hot_keys(1)[0][1] == 1
+        stays.ready = True
+        assert room.check_and_complete("a" if "a" in SECOND[second] else SECOND[second][0]) == 1
+        room._check()
+        assert list(room.keys()) == []
