@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, PENDING, end, fail_externally, has_result, result_of
-from purgatory.core.operation.operation import Operation, withdraw
+from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, result_of
+from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.stats.record_buffer import RecordBuffer
@@ -35,7 +35,7 @@ from .system_timer import SystemTimer
 from .turn_budget import TurnBudget
 from .when_all import AnyFuture, DelayedFuture, DoneCallbacks, WhenAll, wait_for_all
 
-__all__ = ["Purgatory", "finish", "submit"]
+__all__ = ["Purgatory", "finish"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -59,6 +59,9 @@ class _LoopHooks(Hooks):
 
     def __init__(self, purgatory: "Purgatory[Any]") -> None:
         self._purgatory = purgatory
+
+    def start_reaper(self) -> None:
+        self._purgatory._start_reaper()
 
     def report(self, error: BaseException, operation: Operation) -> None:
         _report(self._purgatory.name, error, operation)
@@ -237,9 +240,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         if keys is MISSING or key is not MISSING:
             keys = keys_of_call("park", key, keys)
-        # wait_until(), wait_value(), and purgatory.asgi repeat the lines from submit() to finish(), because each
+        # wait_until(), wait_value(), and purgatory.asgi repeat the lines from here to finish(), because each
         # additional coroutine between a task and its future adds a tenth to the cost of a wait.
-        waiter = submit(self, operation, keys)
+        waiter = self._core.submit_and_wait(operation, keys)
         if waiter is None:
             return result_of(operation)  # type: ignore[no-any-return]
         try:
@@ -325,7 +328,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 return await self.park(wait, keys)
             finally:
                 del wait  # as in park()
-        waiter = submit(self, wait, keys)
+        waiter = self._core.submit_and_wait(wait, keys)
         if waiter is None:
             return wait.result()  # type: ignore[no-any-return]
         try:
@@ -421,7 +424,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
                 return await self.park(wait, keys)
             finally:
                 del wait  # as in park()
-        waiter = submit(self, wait, keys)
+        waiter = self._core.submit_and_wait(wait, keys)
         if waiter is None:
             return wait.result()  # type: ignore[no-any-return]
         try:
@@ -628,54 +631,19 @@ class Purgatory(BasePurgatory, Generic[Op]):
         return f"<Purgatory {self.name!r} {state} {gauges}>"
 
 
-# The two halves of park(), for code that awaits the future itself: park(), wait_until(), wait_value(), purgatory.asgi
-
-
-def submit(
-    purgatory: Purgatory[Any], operation: DelayedOperation[Any], keys: Iterable[Hashable] | Mapping[Any, float]
-) -> "asyncio.Future[Any] | None":
-    """Submit the operation for the task that waits for it.
-
-    Return the future to await, or None if the operation has ended.  If the await raises, call :func:`finish`.
-    """
-    reaper_task = purgatory._reaper.task
-    if reaper_task is None or reaper_task.done():
-        purgatory._start_reaper()
-    return purgatory._core.submit_and_wait(operation, keys)  # type: ignore[no-any-return]
-
-
 def finish(
     purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
 ) -> Coroutine[Any, Any, Any] | None:
-    """Clean up after the await has raised because the task was cancelled or the operation failed.
+    """Clean up after the await of :meth:`PurgatoryCore.submit_and_wait`'s future has raised, because the task was
+    cancelled or the operation failed.
 
     Return None if the caller must re-raise.  If the future belongs to another event loop, which has stopped, nothing
     has changed.  In that case, return a coroutine that waits again, for the caller to await instead.
     """
     if isinstance(error, RuntimeError) and waiter.get_loop() is not asyncio.get_running_loop():
         return _wait_in_this_loop(purgatory, operation, waiter)
-    _task_left(purgatory, operation, waiter)
+    purgatory._core.task_left(operation, waiter)
     return None
-
-
-def _task_left(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-    """Withdraw the operation of a task that no longer waits, or pass the operation's result to ``on_abandoned``."""
-    if operation._state != PENDING and has_result(operation):
-        _give_back(purgatory, operation, waiter)
-        return
-    core = purgatory._core
-    operation._park_future = None
-    if operation._state == PENDING:
-        try:
-            withdraw(operation)
-        except BaseException as error:
-            # The task must receive its own exception, not one raised by an overridden cancel().
-            if operation._state == PENDING or not core.contains(error):
-                raise
-            core.report(error, operation)
-        if has_result(operation):  # the override has completed it
-            core.give_back(operation, operation._value)
-    operation._delivered()
 
 
 async def _wait_in_this_loop(
@@ -691,23 +659,6 @@ async def _wait_in_this_loop(
         operation._park_future = waiter
         return await waiter
     except BaseException:
-        _task_left(purgatory, operation, waiter)
+        purgatory._core.task_left(operation, waiter)
         del operation, waiter, foreign  # as in park()
         raise
-
-
-def _give_back(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-    """Call ``on_abandoned`` because the task was cancelled before it received the operation's result."""
-    core = purgatory._core
-    if operation._core is None:
-        if operation._park_future is None:  # otherwise, the ending has called it: see _settle()
-            core.give_back(operation, operation._value)
-    elif not waiter.done() or waiter.cancelled():
-        # The operation's on_complete() is running and has closed the coroutine that waits here, so there is no result
-        # yet.
-        core.call_when_ended(operation, lambda: _give_back_late(purgatory, operation, waiter))
-
-
-def _give_back_late(purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]") -> None:
-    if has_result(operation):
-        _give_back(purgatory, operation, waiter)

@@ -62,15 +62,14 @@ def _report_interruption(task: "asyncio.Task[None]") -> None:
 class Reaper:
     """The task of one :class:`SystemTimer`, and the wake-up that it waits for.
 
-    Only this class changes ``timer._started_in`` and ``timer._next_wake_ms``.  ``task``: None before the first start.
+    Only this class changes ``timer._reaper_task``, ``timer._started_in``, and ``timer._next_wake_ms``.
     ``starts_itself``: whether adding the first task to the timer starts the reaper.
     """
 
-    __slots__ = ("_alarm", "_sleepers", "_timer", "_wake_up_ms", "_wake_up_number", "starts_itself", "task")
+    __slots__ = ("_alarm", "_sleepers", "_timer", "_wake_up_ms", "_wake_up_number", "starts_itself")
 
     def __init__(self, timer: "SystemTimer") -> None:
         self._timer = timer
-        self.task: asyncio.Task[None] | None = None
         self.starts_itself: bool = False
         self._sleepers: list[asyncio.Future[None]] = []
         self._alarm: Alarm | None = None  # the requested wake-up
@@ -79,6 +78,11 @@ class Reaper:
         self._wake_up_number = 0
 
     # The task
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """The task; None before the first start."""
+        return self._timer._reaper_task  # type: ignore[no-any-return]
 
     @property
     def running(self) -> bool:
@@ -97,16 +101,17 @@ class Reaper:
             replaces_cancelled = self.task is not None and self.task.done() and self.task.cancelled()
             # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the
             # current context.
-            self.task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
-            self.task.add_done_callback(self._task_ended, context=Context())
-            self.task.add_done_callback(_report_interruption, context=Context())
+            task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
+            self._timer._reaper_task = task
+            task.add_done_callback(self._task_ended, context=Context())
+            task.add_done_callback(_report_interruption, context=Context())
             self._timer._started_in = loop
             if replaces_cancelled:
                 # asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
                 # Deadlines still pass in the meantime, but asyncio does not cancel a task that starts so late.  If the
                 # reaper is asleep when the loop is closed, it simply ends, so asyncio must not warn that a pending
                 # task was destroyed.
-                self.task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def stop(self) -> None:
         """Wake every sleeper, because the timer is closed.  The task then ends by itself."""
@@ -120,7 +125,7 @@ class Reaper:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
             if not timer._loop.is_closed():
                 task.cancel()
-        self.task = timer._started_in = None
+        timer._reaper_task = timer._started_in = None
         self._wake_sleepers()
 
     def leave_to_parent(self) -> None:
@@ -132,7 +137,7 @@ class Reaper:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
             if not loop.is_running() and not loop.is_closed():
                 task.cancel()  # the child may run its copy of the loop
-        self.task = self._alarm = timer._started_in = None
+        self._alarm = timer._reaper_task = timer._started_in = None
         self._sleepers.clear()
         self._wake_up_number += 1
         timer._next_wake_ms = FAR_MS

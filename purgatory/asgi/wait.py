@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Mu
 from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
-from purgatory.aio.purgatory import finish, submit
+from purgatory.aio.purgatory import finish
 from purgatory.core.operation.lifecycle import is_new, not_new, result_of
 from purgatory.core.operation.operation import set_deadline
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
@@ -487,7 +487,7 @@ class Wait:
                     watched = connection.watch(operation)
                     connection.check()  # a reader without a task may have read the disconnect
                     result = await self._park(operation, keys)
-                elif (waiter := submit(room, operation, keys)) is None:
+                elif (waiter := room._core.submit_and_wait(operation, keys)) is None:
                     result = result_of(operation)
                 else:
                     try:

@@ -34,6 +34,9 @@ class Hooks:
         """Report a key that raised when its queued check began."""
         raise error
 
+    def start_reaper(self) -> None:
+        """Called before an operation is submitted for a task, if no task of a reaper is running."""
+
     def check_later(self, key: Hashable, value: Any, limit: int | None) -> None:
         """Run a queued check in the next turn of the loop, because an interrupt kept it from finishing in this one."""
 

@@ -86,7 +86,7 @@ from .operation.lifecycle import (
     not_new,
     result_of,
 )
-from .operation.operation import FOREVER_MS, Operation, set_deadline
+from .operation.operation import FOREVER_MS, Operation, set_deadline, withdraw
 from .operation.private_key import shown_key
 from .operation.stack_guard import ensure_stack
 from .queued_checks import QueuedChecks
@@ -324,11 +324,14 @@ class PurgatoryCore:
 
     def submit_and_wait(self, operation: Any, keys: Any) -> Any:
         """Submit the operation for a task that awaits it; return the future to await, or None if the operation has
-        ended.
+        ended.  If the await raises, call :meth:`task_left`.
 
         If the call raises, the task has no operation to await, so the operation is withdrawn here, or its result is
         given back.
         """
+        reaper_task: Any = self.timer._reaper_task
+        if reaper_task is None or reaper_task.done():
+            self._hooks.start_reaper()
         if not isinstance(operation, Operation):
             raise no_operation(operation)
         try:
@@ -396,6 +399,41 @@ class PurgatoryCore:
                 raise
             self._hooks.report(error, operation)  # on_expiration() raised, and the outcome stands
         return result_of(operation)
+
+    def task_left(self, operation: Operation, waiter: Any) -> None:
+        """Withdraw the operation of a task that no longer waits, or pass the operation's result to ``on_abandoned``.
+
+        ``waiter``: the future that the task awaited.
+        """
+        if operation._state != PENDING and has_result(operation):
+            self._give_back_result(operation, waiter)
+            return
+        operation._park_future = None
+        if operation._state == PENDING:
+            try:
+                withdraw(operation)
+            except BaseException as error:
+                # The task must receive its own exception, not one raised by an overridden cancel().
+                if operation._state == PENDING or not self.contains(error):
+                    raise
+                self._hooks.report(error, operation)
+            if has_result(operation):  # the override has completed it
+                self.give_back(operation, operation._value)
+        operation._delivered()
+
+    def _give_back_result(self, operation: Operation, waiter: Any) -> None:
+        """Call ``on_abandoned`` because the task was cancelled before it received the operation's result."""
+        if operation._core is None:
+            if operation._park_future is None:  # otherwise, the ending has called it: see _settle()
+                self.give_back(operation, operation._value)
+        elif not waiter.done() or waiter.cancelled():
+            # The operation's on_complete() is running and has closed the coroutine that waits here, so there is no
+            # result yet.
+            self.call_when_ended(operation, lambda: self._give_back_late(operation, waiter))
+
+    def _give_back_late(self, operation: Operation, waiter: Any) -> None:
+        if has_result(operation):
+            self._give_back_result(operation, waiter)
 
     def give_back(self, operation: Operation, value: Any) -> None:
         """Call ``on_abandoned(value)``, because no task receives this value; report any exception from the call."""

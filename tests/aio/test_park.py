@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from purgatory import Outcome, Purgatory, PurgatoryError
-from purgatory.aio.purgatory import submit
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, check
 
@@ -94,13 +93,13 @@ async def test_park_takes_a_key_or_keys(purgatory: Purgatory[Op]) -> None:
 async def test_an_operation_that_waits_gives_the_future_to_await(clock: VirtualClock) -> None:
     """The purgatory need not have been entered: its reaper runs, and the deadline ends the operation."""
     purgatory = Purgatory[Any]("test", clock=clock)
-    waiter = submit(purgatory, Op(2.0, on_complete=lambda _: "answer"), ["a"])
+    waiter = purgatory._core.submit_and_wait(Op(2.0, on_complete=lambda _: "answer"), ["a"])
     assert waiter is not None
     await clock.advance(1.999)
     assert not waiter.done()
     await clock.advance(0.001)
     assert await waiter == "answer"
-    second = submit(purgatory, Op(None, on_complete=lambda _: "second"), ["a"])
+    second = purgatory._core.submit_and_wait(Op(None, on_complete=lambda _: "second"), ["a"])
     assert second is not None
     purgatory.cancel_for_key("a")
     assert second.exception() is not None
@@ -112,7 +111,7 @@ async def test_an_operation_that_has_ended_gives_none(purgatory: Purgatory[Any],
     """Its result is in the operation."""
     operation = Op(on_complete=lambda _: "at once")
     operation.ready = True
-    assert submit(purgatory, operation, ["a"]) is None
+    assert purgatory._core.submit_and_wait(operation, ["a"]) is None
     assert operation.result() == "at once"
 
 

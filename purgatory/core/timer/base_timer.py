@@ -61,7 +61,7 @@ class BaseTimer:
     raises them; all others propagate.
     """
 
-    __slots__ = ("_core", "_guard", "_loop", "_next_wake_ms", "_read", "_started_in", "clock", "closed")
+    __slots__ = ("_core", "_guard", "_loop", "_next_wake_ms", "_read", "_reaper_task", "_started_in", "clock", "closed")
 
     def __init__(
         self, tick_ms: Any, wheel_size: Any, clock: Clock, contained: tuple[type[BaseException], ...] = (Exception,)
@@ -73,6 +73,7 @@ class BaseTimer:
         self._read: Callable[[], float] | None = clock.reader()
         self._loop: Any = None  # the event loop of the subclass, once it has one
         self._started_in: Any = None  # the event loop in which the subclass has started its reaper
+        self._reaper_task: Any = None  # the task of this reaper, before the first start None
         self.closed: bool = False
         self._next_wake_ms: i64 = FAR_MS
 
