@@ -10,10 +10,10 @@ from typing import Any
 
 from purgatory import Event, Observer, Purgatory, SystemTimer
 
+from .fifo import Fifo
 from .measure import OURS, compare, cpu, frozen, rounds
 from .operations import NoopTask, Request, RequestWithDict, noop
 from .row import Budget, Row, Scale, grouped
-from .watching import Fifo
 
 __all__ = ["rows"]
 

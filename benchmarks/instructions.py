@@ -4,6 +4,9 @@ Each load runs twice under valgrind, with N and with 3 N steps.  The difference 
 difference between the numbers of steps, is the cost of a step, without imports and preparations.  Load on the machine
 does not affect this cost, so a change of one percent is visible, but the cost says nothing about memory accesses.  The
 garbage collector is off.  With ``--functions``, the costliest functions follow each load.
+
+With ``--caches``, callgrind also simulates the caches of a processor, with the sizes of this one: how often a step does
+not find an instruction or data in the first level, or in any level.
 """
 
 import argparse
@@ -24,11 +27,11 @@ from unittest.mock import patch
 from purgatory import COMPILED, Purgatory
 from purgatory.core.operation.waits import MISSING, until_wait
 
+from .fifo import Fifo
 from .operations import Request, noop
 from .row import Unavailable, grouped
-from .watching import Fifo
 
-__all__ = ["LOADS", "by_function", "main"]
+__all__ = ["LOADS", "by_function", "main", "with_caches"]
 
 TIMEOUT = 30.0
 
@@ -214,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"some of: {', '.join(LOADS)} (all)")
     parser.add_argument("--steps", type=int, default=2_000, help="the steps of the shorter run (2,000)")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="print also the N costliest functions")
+    parser.add_argument("--caches", action="store_true", help="print also the misses of simulated caches")
     parser.add_argument("--run", action="store_true", help="do the steps of one load here, and count nothing")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.loads if name not in LOADS]
@@ -227,6 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(f"instructions of a step, {'compiled' if COMPILED else 'interpreted'} core")
         for name in options.loads or LOADS:
+            if options.caches:
+                costs = with_caches(name, options.steps)
+                shown = ", ".join(f"{grouped(round(costs[kind]))} {kind}" for kind in list(costs)[1:])
+                print(f"{grouped(round(costs['instructions'])):>8}  {LOADS[name][0]}: {shown}", flush=True)
+                continue
             functions = by_function(name, options.steps)
             print(f"{grouped(round(sum(functions.values()))):>8}  {LOADS[name][0]}", flush=True)
             for function, cost in list(functions.items())[: options.functions]:
@@ -245,27 +254,59 @@ async def _run(load: Callable[[int], Awaitable[None] | None], number: int) -> No
 
 def by_function(name: str, steps: int) -> dict[str, float]:
     """Return the instructions of one step by function, the costliest first.  Raises Unavailable without valgrind."""
-    longer, shorter = _run_under_callgrind(name, 3 * steps), _run_under_callgrind(name, steps)
+    return _of_a_step(_functions, name, steps, [])
+
+
+def with_caches(name: str, steps: int) -> dict[str, float]:
+    """Return the instructions of one step and its misses by kind.  Raises Unavailable without valgrind."""
+    cost = _of_a_step(_totals, name, steps, ["--cache-sim=yes"])
+    return {kind: sum(cost[event] for event in events) for kind, events in _EVENTS.items()}
+
+
+_EVENTS = {
+    "instructions": ["Ir"],
+    "misses of the first level for instructions": ["I1mr"],
+    "for data": ["D1mr", "D1mw"],
+    "misses of all levels": ["ILmr", "DLmr", "DLmw"],
+}
+
+
+def _of_a_step(
+    read: Callable[[str], "Counter[str]"], name: str, steps: int, options: Sequence[str]
+) -> dict[str, float]:
+    longer, shorter = (read(_under_callgrind(name, number, options)) for number in (3 * steps, steps))
     longer.subtract(shorter)
-    return {function: cost / (2 * steps) for function, cost in longer.most_common()}
+    return {what: cost / (2 * steps) for what, cost in longer.most_common()}
 
 
-def _run_under_callgrind(name: str, steps: int) -> "Counter[str]":
+def _functions(text: str) -> "Counter[str]":
+    functions: Counter[str] = Counter()
+    # "1,234 ( 5.67%)  file.c:function'2 [library]": '2 marks a recursive call of the same function
+    for match in re.finditer(r"^ *([\d,]+) \([^)]*\)  \S+?:([^\s':]+)", text, re.MULTILINE):
+        functions[match[2]] += int(match[1].replace(",", ""))
+    return functions
+
+
+def _totals(text: str) -> "Counter[str]":
+    """Return the sums by event, from the lines "Events shown:  Ir ..." and "1,234 (100.0%) ...  PROGRAM TOTALS"."""
+    (events,) = re.findall(r"^Events shown: +(.+)$", text, re.MULTILINE)
+    (totals,) = re.findall(r"^(.+)PROGRAM TOTALS$", text, re.MULTILINE)
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"(?<![(\d.])[\d,]+(?= \()", totals)]
+    return Counter(dict(zip(events.split(), numbers, strict=True)))
+
+
+def _under_callgrind(name: str, steps: int, options: Sequence[str]) -> str:
+    """Run the load, and return the report of callgrind_annotate."""
     valgrind, annotate = shutil.which("valgrind"), shutil.which("callgrind_annotate")
     if valgrind is None or annotate is None:
         raise Unavailable("valgrind is not installed")
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder, "found")
         here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps)]
-        command = [valgrind, "--tool=callgrind", f"--callgrind-out-file={found}", *here]
+        command = [valgrind, "--tool=callgrind", *options, f"--callgrind-out-file={found}", *here]
         subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
         show = [annotate, "--threshold=100", "--auto=no", str(found)]
-        text = subprocess.run(show, capture_output=True, text=True, check=True).stdout
-    functions: Counter[str] = Counter()
-    # "1,234 ( 5.67%)  file.c:function'2 [library]": '2 marks a recursive call of the same function
-    for match in re.finditer(r"^ *([\d,]+) \([^)]*\)  \S+?:([^\s':]+)", text, re.MULTILINE):
-        functions[match[2]] += int(match[1].replace(",", ""))
-    return functions
+        return subprocess.run(show, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from purgatory.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["main"]
+__all__ = ["Turns", "main", "serve"]
 
 _PER_TURN = 50
 _ROUNDS = 10
@@ -36,7 +36,7 @@ _LONG_S = 0.005
 
 
 @dataclass(slots=True)
-class _Turns:
+class Turns:
     """Lengths of turns in seconds: by the wall clock, and without the wait for a core."""
 
     wall: list[float] = field(default_factory=list)
@@ -70,16 +70,16 @@ def main() -> int:
 
 
 async def _measure(rows: int, rate: int | None, freeze: bool, partition_by: Literal["date"] | None) -> None:
-    without, written = _Turns(), _Turns()
+    without, written = Turns(), Turns()
     with tempfile.TemporaryDirectory() as folder, _waited_for_a_core() as waited:
         async with Journal(folder, partition_by=partition_by) as journal:
-            await _serve([journal], _PER_TURN * 100, rate, _Turns(), waited)  # a warm-up
+            await serve([journal], _PER_TURN * 100, rate, Turns(), waited)  # a warm-up
             if freeze:
                 gc.collect()
                 gc.freeze()
             for _ in range(_ROUNDS):
-                await _serve([], rows, rate, without, waited)
-                await _serve([journal], rows, rate, written, waited)
+                await serve([], rows, rate, without, waited)
+                await serve([journal], rows, rate, written, waited)
         statistics = journal.statistics()
     for name, turns in (("without", without), ("with", written)):
         print(f"{name:8} {min(turns.costs) * 1e6:6.2f} us per operation")
@@ -113,8 +113,8 @@ def _waited_for_a_core() -> "Iterator[Callable[[], int] | None]":
         os.close(file)
 
 
-async def _serve(
-    observers: list[Any], rows: int, rate: int | None, turns: _Turns, waited: Callable[[], int] | None
+async def serve(
+    observers: list[Any], rows: int, rate: int | None, turns: Turns, waited: Callable[[], int] | None
 ) -> None:
     keys = [f"key-{number}" for number in range(_PER_TURN)]
     spent = 0.0

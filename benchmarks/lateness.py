@@ -31,7 +31,7 @@ from .operations import Request
 from .row import Budget, Row, Scale, quantile
 from .simulated_core import lateness
 
-__all__ = ["rows"]
+__all__ = ["RATE", "operations_late", "rows", "run"]
 
 SECTION = "lateness"
 RATE = 50_000
@@ -79,7 +79,7 @@ class _Divided(Request):
         return False
 
 
-async def _ours(number: int, collector: bool) -> "array[float]":
+async def operations_late(number: int, collector: bool) -> "array[float]":
     def make(timeout: float, index: int, found: "array[float]", wanted: float, purgatory: Purgatory[Any]) -> Request:
         return _Late(timeout, index, found, wanted, purgatory if collector else None)
 
@@ -166,10 +166,10 @@ def rows(scale: Scale) -> Iterator[Row]:
     for kind in loops():
         ours, theirs = [], []
         for _ in range(scale.pick(3, 1)):
-            ours.append(_run(kind, _ours, number))
-            theirs.append(_run(kind, _loop, number))
+            ours.append(run(kind, operations_late, number))
+            theirs.append(run(kind, _loop, number))
         yield from _rows_of(kind, ours, theirs)
-        yield from _parts(kind, [_run(kind, _divided, number) for _ in range(scale.pick(3, 1))])
+        yield from _parts(kind, [run(kind, _divided, number) for _ in range(scale.pick(3, 1))])
         yield from _rows_with_the_collector(kind, number, scale.pick(3, 1))
     yield from _simulated(scale.pick(5, 2))
 
@@ -209,8 +209,8 @@ def _parts(kind: str, runs: list["array[float]"]) -> Iterator[Row]:
 def _rows_with_the_collector(kind: str, number: int, repeats: int) -> Iterator[Row]:
     ours, theirs = [], []
     for _ in range(repeats):
-        ours.append(_run(kind, _ours, number, collector=True))
-        theirs.append(_run(kind, _loop, number, collector=True))
+        ours.append(run(kind, operations_late, number, collector=True))
+        theirs.append(run(kind, _loop, number, collector=True))
     for name, fraction in (("p99", 0.99), ("longest", 1.0)):
         own = [quantile(found, fraction) * 1e3 for found in ours]
         peers = [quantile(found, fraction) * 1e3 for found in theirs]
@@ -243,7 +243,7 @@ def _simulated(seconds: int) -> Iterator[Row]:
     yield row
 
 
-def _run(
+def run(
     kind: str, scenario: Callable[[int, bool], Awaitable["array[float]"]], number: int, *, collector: bool = False
 ) -> "array[float]":
     async def run() -> "array[float]":

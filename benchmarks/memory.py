@@ -25,7 +25,7 @@ from .measure import loops, new_loop
 from .operations import NoopTask, Request, RequestWithDict, noop
 from .row import Budget, Row, Scale, grouped, quantile
 
-__all__ = ["rows"]
+__all__ = ["measured", "rows"]
 
 SECTION = "memory"
 FAR = 3600.0
@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 }
 
 
-async def _measured(kind: str, number: int) -> float:
+async def measured(kind: str, number: int) -> float:
     async with KINDS[kind](1_000):
         pass  # makes the one-time allocations
     gc.collect()
@@ -200,7 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     loop = new_loop(options.loop)
     try:
-        print(loop.run_until_complete(_measured(options.kind, options.number)))
+        print(loop.run_until_complete(measured(options.kind, options.number)))
     finally:
         loop.close()
 

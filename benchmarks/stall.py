@@ -34,7 +34,7 @@ from .measure import cpu, frozen, loops, new_loop
 from .operations import Request, noop
 from .row import Budget, Row, Scale, grouped, quantile
 
-__all__ = ["TurnMonitor", "rows"]
+__all__ = ["TurnMonitor", "close", "expire", "rows", "run"]
 
 SECTION = "stall"
 PORTION = 1_000
@@ -142,7 +142,7 @@ async def _filled(purgatory: Purgatory[Any], number: int, count: _Count, instant
     return operations
 
 
-async def _expire(number: int) -> Turn:
+async def expire(number: int) -> Turn:
     time_to_park = await _time_to_park()
     for margin in MARGINS:
         count = _Count(number)
@@ -169,7 +169,7 @@ async def _time_to_park() -> float:
     return (time.perf_counter() - start) / some
 
 
-async def _close(number: int) -> Turn:
+async def close(number: int) -> Turn:
     count = _Count(number)
     purgatory: Purgatory[Any] = Purgatory("close")
     await _filled(purgatory, number, count, None)
@@ -276,13 +276,13 @@ def rows(scale: Scale) -> Iterator[Row]:
     number = scale.pick(1_000_000, 100_000)
     repeats = scale.pick(3, 2)
     scenarios: list[tuple[str, Scenario, Scenario | None]] = [
-        ("expire in one instant", _expire, _loop_expire),
-        ("answered by aclose()", _close, None),
+        ("expire in one instant", expire, _loop_expire),
+        ("answered by aclose()", close, None),
         ("removed by SystemTimer.aclose()", _remove, None),
         ("cancelled, 1,000 a turn", _withdraw, _loop_withdraw),
     ]
     for kind in loops():
-        idle = [_run(kind, _idle, number).wall_ms for _ in range(repeats)]
+        idle = [run(kind, _idle, number).wall_ms for _ in range(repeats)]
         yield Row(SECTION, f"an idle loop, in wall-clock time, {kind}", "ms", statistics.median(idle))
         for words, ours, theirs in scenarios:
             yield from _compared(f"{grouped(number)} {words}, {kind}", kind, number, repeats, ours, theirs)
@@ -297,9 +297,9 @@ def _compared(
 ) -> Iterator[Row]:
     own, peers = [], []
     for _ in range(repeats):
-        own.append(_run(kind, ours, number))
+        own.append(run(kind, ours, number))
         if theirs is not None:
-            peers.append(_run(kind, theirs, number))
+            peers.append(run(kind, theirs, number))
     by_cpu, by_wall = [turn.cpu_ms for turn in own], [turn.wall_ms for turn in own]
     row = Row(SECTION, f"longest turn, {what}", "ms", statistics.median(by_cpu), budget=Budget.at_most_value(5.0))
     wall = Row(SECTION, f"the same in wall-clock time, {what}", "ms", statistics.median(by_wall))
@@ -317,7 +317,7 @@ def _beside(row: Row, peer: str, own: list[float], peers: list[float]) -> None:
     row.low, row.high = quantile(ratios, 0.25), quantile(ratios, 0.75)
 
 
-def _run(kind: str, scenario: Scenario, number: int) -> Turn:
+def run(kind: str, scenario: Scenario, number: int) -> Turn:
     async def run() -> Turn:
         return await scenario(number)
 

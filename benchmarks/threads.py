@@ -29,9 +29,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Self
 
+from .fifo import Fifo
 from .row import Budget, Row, Scale, Unavailable
 from .type_cache import available, names_by_type, spread
-from .watching import Fifo
 
 __all__ = ["prepare", "rows"]
 

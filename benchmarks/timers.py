@@ -34,7 +34,7 @@ from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
 from .operations import NoopTask, noop
 from .row import Budget, Row, Scale, grouped, quantile
 
-__all__ = ["rows"]
+__all__ = ["CallLater", "OwnTasks", "rows"]
 
 SECTION = "timers"
 TURN = 1000
@@ -113,7 +113,7 @@ class _Contender:
             handle.cancel()
 
 
-class _CallLater(_Contender):
+class CallLater(_Contender):
     """``call_later`` of the loop or of our timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call_later: Callable[..., _Cancellable]) -> None:
@@ -141,7 +141,7 @@ class _CallLater(_Contender):
             await asyncio.sleep(0)
 
 
-class _Ours(_Contender):
+class OwnTasks(_Contender):
     """``SystemTimer.add`` with a new ``TimerTask`` each time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timer: SystemTimer) -> None:
@@ -299,7 +299,7 @@ def _against(scale: Scale, smallest: int, largest: int) -> Row:
     """Return the cost of a timer with the largest number outstanding, as a multiple of the cost with the smallest."""
     loop = new_loop("asyncio")
     timers = {outstanding: SystemTimer() for outstanding in (smallest, largest)}
-    contenders = {outstanding: _CallLater(loop, timer.call_later) for outstanding, timer in timers.items()}
+    contenders = {outstanding: CallLater(loop, timer.call_later) for outstanding, timer in timers.items()}
     rng = random.Random(7)
     delays = [rng.randrange(300_000, 900_000) / 1000 for _ in range(largest)]
     loop.run_until_complete(_start(*timers.values()))
@@ -333,9 +333,9 @@ def _rows_at(scale: Scale, kind: str, outstanding: int) -> Iterator[Row]:
     loop = new_loop(kind)
     timer, second = SystemTimer(), SystemTimer()
     contenders: dict[str, _Contender] = {
-        OURS: _Ours(loop, timer),
-        "purgatory call_later": _CallLater(loop, second.call_later),
-        f"{kind} call_later": _CallLater(loop, loop.call_later),
+        OURS: OwnTasks(loop, timer),
+        "purgatory call_later": CallLater(loop, second.call_later),
+        f"{kind} call_later": CallLater(loop, loop.call_later),
     }
     if kind == "asyncio":
         contenders["heapq"] = _Heap(loop)

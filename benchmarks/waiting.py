@@ -17,7 +17,7 @@ from .measure import OURS, compare, cpu, frozen, loops, new_loop, rounds
 from .operations import Request
 from .row import Budget, Row, Scale
 
-__all__ = ["rows"]
+__all__ = ["Park", "WaitUntil", "rows"]
 
 SECTION = "waiting"
 TIMEOUT = 30.0
@@ -138,7 +138,7 @@ class _Condition(_Contender):
                 condition.notify_all()
 
 
-class _Park(_Contender):
+class Park(_Contender):
     """Ours: each wait has its own operation, on its own key."""
 
     def __init__(self, number: int) -> None:
@@ -171,7 +171,7 @@ class _Signal(DelayedOperation[None]):
         return False
 
 
-class _ParkSignal(_Park):
+class _ParkSignal(Park):
     """Ours, used like an event: ``force_complete()`` on the operation itself; no key is checked."""
 
     async def worker(self, index: int, turns: int) -> None:
@@ -186,7 +186,7 @@ class _ParkSignal(_Park):
             signal.force_complete()
 
 
-class _WaitUntil(_Park):
+class WaitUntil(Park):
     """Ours, without a class: a predicate."""
 
     async def worker(self, index: int, turns: int) -> None:
@@ -203,7 +203,7 @@ class _WaitUntil(_Park):
             check(index)
 
 
-class _WaitValue(_WaitUntil):
+class _WaitValue(WaitUntil):
     """Ours, without a class: a function that returns the value."""
 
     async def worker(self, index: int, turns: int) -> None:
@@ -228,9 +228,9 @@ def _rows_on(scale: Scale, kind: str, loop: asyncio.AbstractEventLoop) -> Iterat
     number, turns = scale.pick(500, 200), scale.pick(20, 10)
     contenders: dict[str, _Contender] = {
         FLOOR: _Future(number),
-        OURS: _Park(number),
+        OURS: Park(number),
         SIGNAL: _ParkSignal(number),
-        WAIT_UNTIL: _WaitUntil(number),
+        WAIT_UNTIL: WaitUntil(number),
         WAIT_VALUE: _WaitValue(number),
         "asyncio.wait_for": _WaitFor(number),
         "asyncio.timeout + Event": _Event(number),

@@ -9,69 +9,20 @@ operations are made in each step.  ``jvm`` measures the same load on Kafka's pur
 import asyncio
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from purgatory import DelayedOperation, Purgatory
+from purgatory import DelayedOperation
 from purgatory.core.operation.waits import MISSING, value_wait
 
+from .fifo import KEY_SPACE, TIMEOUT, Fifo
 from .measure import cpu, frozen, rounds
-from .operations import Request
 from .row import Row, Scale, grouped
 
-__all__ = ["Fifo", "LibraryFifo", "rows"]
+__all__ = ["LibraryFifo", "rows"]
 
 SECTION = "watching"
-KEY_SPACE = 100_000
-TIMEOUT = 30.0
-
-
-class Fifo:
-    """A purgatory with a constant number of outstanding operations; every step parks one and completes the oldest."""
-
-    def __init__(
-        self,
-        outstanding: int,
-        keys: int,
-        make: Callable[[float, Any], DelayedOperation[Any]] = Request,
-        observers: Sequence[Any] = (),
-    ) -> None:
-        self.make = make
-        self.keys = [[(7 * number + j) % KEY_SPACE for j in range(keys)] for number in range(KEY_SPACE)]
-        self.purgatory: Purgatory[Any] = Purgatory("watching", observers=observers)
-        self.oldest_first: deque[Any] = deque()
-        self.number = 0
-        for _ in range(outstanding):
-            self._park()
-        self.steps(max(outstanding, 1_000))  # replace each once, so that the steady state is measured
-
-    def _park(self) -> None:
-        keys = self.keys[self.number % KEY_SPACE]
-        operation = self.make(TIMEOUT, keys[0])
-        self.purgatory.try_complete_else_watch(operation, keys)
-        self.oldest_first.append(operation)
-        self.number += 1
-
-    def steps(self, number: int) -> float:
-        """Run ``number`` steps; return the nanoseconds of CPU time per step."""
-        make, oldest_first, number_now = self.make, self.oldest_first, self.number
-        watch, check = self.purgatory.try_complete_else_watch, self.purgatory.check_and_complete
-        all_keys = self.keys
-        done = 0
-        start = cpu()
-        for index in range(number_now, number_now + number):
-            keys = all_keys[index % KEY_SPACE]
-            operation = make(TIMEOUT, keys[0])
-            watch(operation, keys)
-            oldest_first.append(operation)
-            oldest = oldest_first.popleft()
-            oldest.ready = True
-            done += check(oldest.key)
-        cost = cpu() - start
-        assert done == number, f"{done} of {number} operations were completed through their first key"
-        self.number += number
-        return cost / number * 1e9
 
 
 class LibraryFifo(Fifo):

@@ -24,10 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
+from benchmarks.fifo import Fifo
 from benchmarks.maven import classpath, compile_java, program
 from benchmarks.measure import frozen, rounds
 from benchmarks.row import Budget, Row, Scale, Unavailable, grouped, quantile
-from benchmarks.watching import Fifo, LibraryFifo
+from benchmarks.watching import LibraryFifo
 
 __all__ = ["KAFKA", "prepare", "rows"]
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,13 +24,13 @@ def cpu_of(pid: int) -> float:
 class ServerProcess:
     """A server that runs one of the forms, on a free loopback port; ``with`` starts it and ensures that it ends.
 
-    ``core``: the processor core on which it runs.
+    ``core``: the processor core on which it runs.  ``module``: the module that serves, with its first arguments.
     """
 
-    def __init__(self, form: str, core: int) -> None:
+    def __init__(self, form: str, core: int, module: Sequence[str] = ("benchmarks.server.app",)) -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
             self.port: int = listener.getsockname()[1]
-            command = [sys.executable, "-m", "benchmarks.server.app", form, str(listener.fileno())]
+            command = [sys.executable, "-m", *module, form, str(listener.fileno())]
             before = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {core})  # a child inherits the affinity
             try:
