@@ -130,7 +130,7 @@ def support_weak_references(built: list[Extension]) -> None:
     code = {file.suffix: file for file in files if re.fullmatch(r"__native_[0-9a-f]+\.[ch]", file.name)}
     header, source = (code[suffix].read_text(encoding="utf-8") for suffix in (".h", ".c"))
     task = "purgatory___core___timer___task___TimerTaskObject"
-    fields = re.compile(r"(?<=CPyVTableItem \*vtable;)(\s+uint32_t bitmap;\s+int64_t __op_id;[^}]*\} (\w+);)")
+    fields = re.compile(r"(?<=CPyVTableItem \*vtable;)(\s+uint32_t bitmap;\s+int16_t __is_set_up;[^}]*\} (\w+);)")
     kinds = {kind for _, kind in fields.findall(header)}
     size = re.compile(rf"(?<=\.tp_basicsize = sizeof\({task}\),)")
     free = re.compile(rf"(_dealloc\((?:{'|'.join(kinds)}) \*self\)\s+\{{\s+PyObject_GC_UnTrack\(self\);)")

@@ -67,7 +67,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mypy_extensions import i64
+from mypy_extensions import i16, i64
 
 from purgatory.core.timer.base_timer import now
 from purgatory.core.timer.coroutines import COROUTINE, is_coroutine, refusal
@@ -176,7 +176,7 @@ def not_new(operation: Operation) -> ValueError:
     return ValueError(f"operation must be new, got {safe_repr(operation)}, which {problem}")
 
 
-def outcome_of(state: i64) -> Outcome:
+def outcome_of(state: i16) -> Outcome:
     """Return the outcome that users see for the state."""
     return OUTCOMES[state]
 
@@ -210,7 +210,7 @@ def is_new(operation: Operation) -> bool:
         raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
 
-def end(operation: Operation, state: i64, why: Any, contained: bool = True) -> bool:
+def end(operation: Operation, state: i16, why: Any, contained: bool = True) -> bool:
     """End the operation.  Return True if this call ended it in the given state.
 
     Every ending takes this path: completion, expiration, cancellation, failure, and closing.
@@ -278,7 +278,7 @@ def end(operation: Operation, state: i64, why: Any, contained: bool = True) -> b
     return operation._state == state
 
 
-def _end_without_purgatory(operation: Operation, state: i64, why: Any, contained: bool) -> bool:
+def _end_without_purgatory(operation: Operation, state: i16, why: Any, contained: bool) -> bool:
     """Do the same as :func:`end` for an operation without a purgatory: one that is only tried, or one that was added to
     a timer as a task."""
     operation._state = state
@@ -363,7 +363,7 @@ def fail_tried(operation: Operation, error: BaseException) -> bool:
     return end(operation, FAILED, error) and awaited
 
 
-def expire_on_timer(operation: Operation, state: i64) -> None:
+def expire_on_timer(operation: Operation, state: i16) -> None:
     """Expire an operation that was added to a timer directly, as a timer task, without a purgatory.
 
     ``state``: see :func:`end`.
@@ -447,7 +447,7 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
     return answered
 
 
-def _count(counters: Counters, state: i64) -> None:
+def _count(counters: Counters, state: i16) -> None:
     """Count an operation that has ended in this state."""
     if state == COMPLETED:
         counters.completed += 1

@@ -64,6 +64,7 @@ class Operation(TimerTask):
     __slots__ = (
         "_awaiters",
         "_core",
+        "_is_set_up",
         "_lone_key",
         "_op_id",
         "_park_future",
@@ -73,7 +74,6 @@ class Operation(TimerTask):
         "_watch",
     )
 
-    _state: i64
     _core: PurgatoryCore | None
     _watch: Watch | None  # the last key's watch, whose siblings lead to the first, or the shard's lone watch
     _lone_key: Hashable  # its only key, if the operation is itself the entry of that key; otherwise None
@@ -81,6 +81,7 @@ class Operation(TimerTask):
     _park_future: Any  # the future of the task in park()
     _awaiters: list[Any] | None  # the futures of all other awaiters
     _parked_ms: i64
+    _op_id: i64  # 0 until it is submitted
 
     def __init__(self, timeout: Any = _OMITTED) -> None:
         _begin(self, timeout)
@@ -327,8 +328,8 @@ def _begin(operation: Operation, timeout: Any) -> None:
     kind: Any = type(operation)
     if COMPILED and kind is not validated_class.kind:
         validate_class(kind)
-    begun = operation._op_id != 0 if COMPILED else getattr(operation, "_op_id", 0) != 0
-    if begun and operation._core is not None:
+    again = operation._is_set_up != 0 if COMPILED else getattr(operation, "_is_set_up", 0) != 0
+    if again and operation._core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
     if timeout is _OMITTED:
         raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits forever")
@@ -342,6 +343,7 @@ def _begin(operation: Operation, timeout: Any) -> None:
     operation._awaiters = None
     operation._parked_ms = 0
     operation._op_id = 0
+    operation._is_set_up = 1
 
 
 def _validate_thread(operation: Operation) -> None:

@@ -57,7 +57,7 @@ class BaseTimeout(TimerTask):
         set_up(self, 0)
         self._timer: BaseTimer = timer
         self._when: float | None = when
-        self._state: i64 = _CREATED
+        self._state = _CREATED
         self._task: Any = None  # the asyncio.Task in the block
         self._cancelling: int = 0
         self._alarm: Any = None  # a handle of the loop or the clock, if the deadline is not on the wheel

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i16, i64, mypyc_attr
 
 from purgatory.texts import safe_repr, type_name, uncopyable
 
@@ -53,10 +53,12 @@ class TimerTask:
 
     __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    # The number of an operation, 0 until it is submitted.  Compiled code can read this default before __init__ has run;
-    # in interpreted code, the slot of Operation hides it.  It must remain the first field, because setup.py recognizes
-    # the compiled tasks by it and puts their slot for weak references before it.
-    _op_id: i64 = 0
+    # Two fields of operations are here, because they fill the word of a compiled object that would else be half empty.
+    # 1 once __init__ of an operation has run.  Compiled code can read the default before that; in interpreted code, the
+    # slot of Operation hides it.  It must remain the first field, because setup.py recognizes the compiled tasks by it
+    # and puts their slot for weak references before it.
+    _is_set_up: i16 = 0
+    _state: i16
     _delay_ms: i64
     _expiration_ms: i64
     _list: TimerTaskList | None
