@@ -26,7 +26,9 @@ class Fifo:
         observers: Sequence[Any] = (),
     ) -> None:
         self.make = make
-        self.keys: list[list[Any]] = [[(7 * number + j) % KEY_SPACE for j in range(keys)] for number in range(KEY_SPACE)]
+        self.keys: list[list[Any]] = [
+            [(7 * number + j) % KEY_SPACE for j in range(keys)] for number in range(KEY_SPACE)
+        ]
         self.purgatory: Purgatory[Any] = Purgatory("watching", observers=observers)
         self.oldest_first: deque[Any] = deque()
         self.number = 0

@@ -1,4 +1,4 @@
-"""Compare two versions of the library: ``python -m benchmarks.pairs BASE [NOW] [--only TEXT] [--pairs N]``.
+"""Compare two versions of the library: ``python -m benchmarks.pairs BASE [NOW] [--only TEXT ...] [--pairs N]``.
 
 ``BASE`` and ``NOW`` are folders with a checkout; ``NOW`` is this one by default.  Both are compiled, or neither is
 (``PURGATORY_COMPILE=1 python setup.py build_ext --inplace``).  Each load runs in ``N`` pairs of fresh processes on one
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pairs", description="Compare two checkouts.")
     parser.add_argument("base", type=Path, metavar="BASE", help="the older checkout", nargs="?")
     parser.add_argument("now", type=Path, metavar="NOW", help="the newer checkout (this one)", nargs="?", default=_ROOT)
-    parser.add_argument("--only", default="", metavar="TEXT", help="only the loads whose name contains the text")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="only the loads whose name contains one of the texts")
     parser.add_argument("--pairs", type=int, default=8, metavar="N", help="pairs of processes (8)")
     parser.add_argument("--list", action="store_true", help="list the loads")
     parser.add_argument("--without", choices=VARIANTS, metavar="FEATURE", help=f"one of: {', '.join(VARIANTS)}")
@@ -70,12 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _compare(trees: Sequence[Path], only: str, pairs: int) -> None:
+def _compare(trees: Sequence[Path], only: Sequence[str] | None, pairs: int) -> None:
+    def wanted(name: str) -> bool:
+        return only is None or any(text in name for text in only)
+
     cores = sorted(os.sched_getaffinity(0))
     for name, load in LOADS.items():
-        if only in name:
+        if wanted(name):
             _print(name, load.unit, [_pair(trees, name, load.samples, cores[-1]) for _ in range(pairs)])
-    if only in _CPU or only in _MEMORY:
+    if wanted(_CPU) or wanted(_MEMORY):
         found = [_servers(trees, cores) for _ in range(pairs)]
         _print(_CPU, "us", [cpu for cpu, _ in found])
         _print(_MEMORY, "bytes", [memory for _, memory in found])

@@ -40,8 +40,8 @@ class Variant:
 VARIANTS = {
     "thread-check": Variant(
         "purgatory/core/timer/thread_guard.py",
-        "        if is_here is not None and is_here() is not True:\n",
-        "        if False:\n",
+        "        is_here = self._is_here\n",
+        "        is_here: Any = None\n",
     ),
     "weak-references": Variant("setup.py", "        support_weak_references(built)\n", "        pass\n"),
 }
