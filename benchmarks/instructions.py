@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +29,7 @@ from purgatory import COMPILED, Purgatory
 from purgatory.core.operation.waits import MISSING, until_wait
 
 from .fifo import Fifo
+from .measure import loops, new_loop
 from .operations import Request, noop
 from .row import Unavailable, grouped
 
@@ -218,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2_000, help="the steps of the shorter run (2,000)")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="print also the N costliest functions")
     parser.add_argument("--caches", action="store_true", help="print also the misses of simulated caches")
+    parser.add_argument("--loop", choices=loops(), default="asyncio", help="the event loop of the tasks (asyncio)")
     parser.add_argument("--run", action="store_true", help="do the steps of one load here, and count nothing")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.loads if name not in LOADS]
@@ -226,17 +229,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.run:
         gc.disable()
         for name in options.loads:
-            asyncio.run(_run(LOADS[name][1], options.steps))
+            with asyncio.Runner(loop_factory=partial(new_loop, options.loop)) as runner:
+                runner.run(_run(LOADS[name][1], options.steps))
         return 0
     try:
         print(f"instructions of a step, {'compiled' if COMPILED else 'interpreted'} core")
         for name in options.loads or LOADS:
             if options.caches:
-                costs = with_caches(name, options.steps)
+                costs = with_caches(name, options.steps, options.loop)
                 shown = ", ".join(f"{grouped(round(costs[kind]))} {kind}" for kind in list(costs)[1:])
                 print(f"{grouped(round(costs['instructions'])):>8}  {LOADS[name][0]}: {shown}", flush=True)
                 continue
-            functions = by_function(name, options.steps)
+            functions = by_function(name, options.steps, options.loop)
             print(f"{grouped(round(sum(functions.values()))):>8}  {LOADS[name][0]}", flush=True)
             for function, cost in list(functions.items())[: options.functions]:
                 print(f"{grouped(round(cost)):>16}  {function}", flush=True)
@@ -252,14 +256,14 @@ async def _run(load: Callable[[int], Awaitable[None] | None], number: int) -> No
         await waits
 
 
-def by_function(name: str, steps: int) -> dict[str, float]:
+def by_function(name: str, steps: int, loop: str = "asyncio") -> dict[str, float]:
     """Return the instructions of one step by function, the costliest first.  Raises Unavailable without valgrind."""
-    return _of_a_step(_functions, name, steps, [])
+    return _of_a_step(_functions, name, steps, loop, [])
 
 
-def with_caches(name: str, steps: int) -> dict[str, float]:
+def with_caches(name: str, steps: int, loop: str = "asyncio") -> dict[str, float]:
     """Return the instructions of one step and its misses by kind.  Raises Unavailable without valgrind."""
-    cost = _of_a_step(_totals, name, steps, ["--cache-sim=yes"])
+    cost = _of_a_step(_totals, name, steps, loop, ["--cache-sim=yes"])
     return {kind: sum(cost[event] for event in events) for kind, events in _EVENTS.items()}
 
 
@@ -272,9 +276,9 @@ _EVENTS = {
 
 
 def _of_a_step(
-    read: Callable[[str], "Counter[str]"], name: str, steps: int, options: Sequence[str]
+    read: Callable[[str], "Counter[str]"], name: str, steps: int, loop: str, options: Sequence[str]
 ) -> dict[str, float]:
-    longer, shorter = (read(_under_callgrind(name, number, options)) for number in (3 * steps, steps))
+    longer, shorter = (read(_under_callgrind(name, number, loop, options)) for number in (3 * steps, steps))
     longer.subtract(shorter)
     return {what: cost / (2 * steps) for what, cost in longer.most_common()}
 
@@ -295,14 +299,14 @@ def _totals(text: str) -> "Counter[str]":
     return Counter(dict(zip(events.split(), numbers, strict=True)))
 
 
-def _under_callgrind(name: str, steps: int, options: Sequence[str]) -> str:
+def _under_callgrind(name: str, steps: int, loop: str, options: Sequence[str]) -> str:
     """Run the load, and return the report of callgrind_annotate."""
     valgrind, annotate = shutil.which("valgrind"), shutil.which("callgrind_annotate")
     if valgrind is None or annotate is None:
         raise Unavailable("valgrind is not installed")
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder, "found")
-        here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps)]
+        here = [sys.executable, "-m", "benchmarks.instructions", name, "--run", "--steps", str(steps), "--loop", loop]
         command = [valgrind, "--tool=callgrind", *options, f"--callgrind-out-file={found}", *here]
         subprocess.run(command, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
         show = [annotate, "--threshold=100", "--auto=no", str(found)]
