@@ -33,6 +33,10 @@ class Client:
     async def ask(self, target: str = "/stats") -> int:
         """Send a GET request and return its status."""
         self.writer.write(f"GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        return await self.answer()
+
+    async def answer(self) -> int:
+        """Read a response and return its status."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         await self.reader.readexactly(length)
@@ -124,6 +128,93 @@ async def test_a_head_just_within_the_limit_is_taken_with_a_body_that_is_longer(
     async with serving("--max-head-bytes", "1023") as server, connected(server) as (client,):
         client.writer.write(head)
         assert (await client.rest()).startswith(b"HTTP/1.1 431")
+
+
+_PARKED = b"GET /topics/a?max_wait=30 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+_LAST_CHUNK = b"POST /topics/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+_LINES = b"".join(b"x-%d: %s\r\n" % (number, b"a" * 100) for number in range(400))
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in-one-piece", "in-two-pieces"])
+@pytest.mark.parametrize(
+    ("request_", "start", "rest"),
+    [
+        pytest.param(_PARKED, b"GET /x HTTP/1.1\r\n", _LINES, id="next-head"),
+        pytest.param(_PARKED, b"GET /x HTTP/1.1\r\nx: ", b"a" * 40_000, id="next-head-of-one-value"),
+        pytest.param(_PARKED, b"GET /", b"a" * 40_000, id="next-url"),
+        pytest.param(_PARKED, b"\r\n", b"\r\n" * 20_000, id="empty-lines"),
+        pytest.param(_LAST_CHUNK, b"", _LINES, id="trailers"),
+        pytest.param(_LAST_CHUNK, b"x: ", b"a" * 40_000, id="trailers-of-one-value"),
+        pytest.param(_PARKED, b"", b"GET /stats HTTP/1.1\r\n\r\n" * 2000, id="many-next-heads"),
+    ],
+)
+async def test_what_follows_the_head_of_a_request_in_progress_has_the_limit_of_a_head(
+    request_: bytes, start: bytes, rest: bytes, together: bool
+) -> None:
+    """Two megabytes of a next head, of trailers, or of next requests end the connection, without another response; the
+    server stores none of them, and another client is served.
+    """
+    async with serving("--max-head-bytes", "8192") as server, connected(server, 2) as (attacker, other):
+        assert await other.ask() == 200
+        before = server.rss()
+        attacker.writer.write(request_)
+        if not together:
+            await attacker.writer.drain()
+            assert await other.ask() == 200  # the server has read the request
+        attacker.writer.write(start)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(50):
+                attacker.writer.write(rest)
+                await attacker.writer.drain()
+        assert await attacker.rest() == b""
+        assert await other.ask() == 200
+        assert server.rss() - before < 2_000_000
+
+
+async def test_requests_sent_without_waiting_for_the_responses_have_a_limit() -> None:
+    """Two hundred thousand requests that are answered at once do not pile up: the connection is closed."""
+    async with serving() as server, connected(server, 2) as (attacker, other):
+        assert await other.ask() == 200
+        before = server.rss()
+        answers = asyncio.ensure_future(attacker.rest())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                attacker.writer.write(b"GET /stats HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1000)
+                await attacker.writer.drain()
+        assert (await answers).count(b"HTTP/1.1 200") < 200_000
+        assert await other.ask() == 200
+        assert server.rss() - before < 4_000_000
+
+
+async def test_a_few_requests_sent_without_waiting_for_the_responses_are_answered_in_order() -> None:
+    """A reader that waits, messages that are longer than a head may be, with and without trailers, and a reader."""
+    body = b"b" * 100_000
+    chunked = b"".join(b"%x\r\n%s\r\n" % (len(body) // 4, body[: len(body) // 4]) for _ in range(4))
+    sent = (
+        b"GET /topics/a?max_wait=0.1 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST /topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n" + body,
+        b"\r\nPOST /topics/a HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" + chunked,
+        b"0\r\nx-a: " + b"a" * 500 + b"\r\n\r\n",
+        *[b"GET /stats HTTP/1.1\r\nhost: localhost\r\nx-a: " + b"a" * 800 + b"\r\n\r\n"] * 12,
+        b"GET /topics/a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    )
+    async with serving("--max-head-bytes", "1024") as server, connected(server) as (client,):
+        client.writer.writelines(sent)
+        answers = (await client.rest()).split(b"HTTP/1.1 ")[1:]
+        assert [int(answer[:3]) for answer in answers] == [200, 201, 201, *[200] * 12, 200]
+        assert answers[-1].count(b"b" * 100_000) == 2
+
+
+async def test_a_head_that_begins_before_the_response_to_the_previous_request_counts_as_a_whole() -> None:
+    """The bytes that arrived before the response are not forgotten."""
+    async with serving("--max-head-bytes", "1024") as server, connected(server) as (client,):
+        head = b"GET /topics/a?max_wait=0 HTTP/1.1\r\nhost: localhost\r\nx-a: "
+        for length, status in ((1024, 200), (1025, 431)):
+            whole = head + b"a" * (length - len(head) - 4) + b"\r\n\r\n"
+            client.writer.write(b"GET /topics/a?max_wait=0.1 HTTP/1.1\r\nhost: localhost\r\n\r\n" + whole[:900])
+            assert await client.answer() == 200
+            client.writer.write(whole[900:])
+            assert await client.answer() == status
 
 
 class StalledTransport(asyncio.Transport):
