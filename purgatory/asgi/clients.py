@@ -7,8 +7,9 @@ sends two requests back to back and resets the connection, it holds a place unti
 """
 
 import ipaddress
+import logging
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from purgatory import Purgatory, PurgatoryFull
 
@@ -16,26 +17,42 @@ from .types import Scope
 
 __all__ = ["Places", "TooManyWaits", "client_of", "places_of"]
 
+_LOGGER = logging.getLogger("purgatory.asgi")
+_NO_ADDRESS: Final = "without an address"
+_WARNING: Final = (
+    "purgatory %r: a connection has no client address, so per_client counts all such connections as one client; on a"
+    " Unix socket, make the server read the address from the proxy's headers (uvicorn: --forwarded-allow-ips '*')"
+)
+
 _places: "weakref.WeakKeyDictionary[Purgatory[Any], Places]" = weakref.WeakKeyDictionary()
 
 
 class TooManyWaits(PurgatoryFull):
     """The client has as many waits in the purgatory as ``per_client`` allows.  ``install_errors`` responds with 429.
 
-    ``key``: the client's address; for an IPv6 address, its /64 network.
+    ``key``: the client's address; for an IPv6 address, its /64 network; ``"without an address"`` for the connections
+    that have none, which count as one client.
     """
 
 
 class Places:
     """How many waits each client has in one purgatory."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_name", "_taken", "_warned")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._taken: dict[str, int] = {}
+        self._warned = False
 
     def take(self, client: str, limit: int) -> bool:
-        """Take a place for the client.  Return False if it already has ``limit`` places."""
+        """Take a place for the client.  Return False if it already has ``limit`` places.
+
+        Log a warning at the first client without an address.
+        """
+        if client == _NO_ADDRESS and not self._warned:
+            self._warned = True
+            _LOGGER.warning(_WARNING, self._name)
         taken = self._taken.get(client, 0)
         if taken >= limit:
             return False
@@ -58,18 +75,19 @@ def places_of(room: Purgatory[Any]) -> Places:
     """Return the purgatory's :class:`Places` object, which counts the waits of each client."""
     places = _places.get(room)
     if places is None:
-        places = _places[room] = Places()
+        places = _places[room] = Places(room.name)
     return places
 
 
-def client_of(scope: Scope) -> str | None:
+def client_of(scope: Scope) -> str:
     """Return what identifies a request's client: an IPv4 address, or the /64 network of an IPv6 address.
 
-    Return None for a connection without an address, such as a connection through a Unix socket.
+    Connections without an address, such as the connections through a Unix socket, count as one client: the limit then
+    holds for all of them, rather than for none.
     """
     client = scope.get("client")
     if not client or not client[0]:
-        return None
+        return _NO_ADDRESS
     host: str = client[0]
     if ":" not in host:
         return host

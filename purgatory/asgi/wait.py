@@ -465,7 +465,7 @@ class Wait:
         refused = False
         if self._per_client is not None and not at_once:
             client = client_of(self._scope)
-            refused = client is not None and not places_of(room).take(client, self._per_client)
+            refused = not places_of(room).take(client, self._per_client)
         result: Any
         watched = False
         waiter = None
@@ -645,7 +645,7 @@ def waiting(
     The limit prevents one client from taking all of the places that ``max_parked`` allows, even if the client has
     disconnected without the server noticing.  The address is taken from ``scope["client"]``; for an IPv6 address, the
     limit applies to its /64 network.  Behind a proxy, make the server read the address from the proxy's headers;
-    otherwise, all clients count as one.
+    otherwise, all clients count as one.  On a Unix socket, connections have no address, and a warning is logged.
 
     The dependency works in path operations and in WebSocket endpoints.  Elsewhere, call it yourself: ``await
     waiting(room)(request)`` or ``await waiting(room)(scope, receive)``; both return ``Wait(room, ...)``.  Raises

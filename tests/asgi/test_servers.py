@@ -8,6 +8,7 @@ import importlib.util
 import json
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -199,6 +200,52 @@ async def test_a_pipelined_request_hides_a_hang_up_but_takes_few_places(name: st
         server.signal()
         await server.exited()
         assert not any("Traceback" in line for line in server.output), "".join(server.output)
+
+
+class UnixServerProcess(ServerProcess):
+    """uvicorn on a Unix socket."""
+
+    def __init__(self, path: str, options: list[str], **environment: str) -> None:
+        super().__init__("uvicorn", options=["--uds", path, *options], **environment)
+        self._path = path
+
+    async def connect(self) -> Client:
+        client = Client(*await asyncio.open_unix_connection(self._path))
+        self._clients.append(client)
+        return client
+
+    async def _accepts(self) -> bool:
+        assert not self._ended, "".join(self.output)
+        try:
+            await self.connect()
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
+
+
+@pytest.mark.parametrize("trusting", [False, True])
+async def test_per_client_counts_the_connections_of_a_unix_socket(trusting: bool) -> None:
+    """Without the proxy's addresses, all connections are one client, and the log names uvicorn's option; with the
+    option, each address has places of its own.
+    """
+    skip_without("uvicorn")
+    with tempfile.TemporaryDirectory() as directory:  # its path is short enough for a socket
+        path = f"{directory}/socket"
+        async with UnixServerProcess(
+            path, ["--forwarded-allow-ips", "*"] if trusting else [], PER_CLIENT="1"
+        ) as server:
+            first, second = await server.connect(), await server.connect()
+            first.send("GET", "/poll/a?timeout=3600", "X-Forwarded-For: 10.0.0.1")
+            await server.until(lambda: server.count("parked") == 1)
+            second.send("GET", "/poll/a?timeout=0.01", "X-Forwarded-For: 10.0.0.2")
+            assert (await second.response())[0] == (204 if trusting else 429)
+            second.send("GET", "/poll/a?timeout=0.01", "X-Forwarded-For: 10.0.0.1")
+            assert (await second.response())[0] == 429
+            server.signal()
+            assert (await first.response())[0] == 204
+            await server.exited()
+        warnings = [line for line in server.output if "--forwarded-allow-ips '*'" in line]
+        assert len(warnings) == (0 if trusting else 1), "".join(server.output)
 
 
 @pytest.mark.slow

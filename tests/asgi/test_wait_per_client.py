@@ -44,20 +44,20 @@ async def test_a_client_above_its_limit_is_refused(purgatory: Purgatory[Any], cl
     await refused.task
     assert (refused.status, refused.json) == (429, {"detail": "too many requests from this client are waiting"})
     assert "retry-after" in refused.headers
-    calls += [come(app, "10.0.0.2"), *(come(app, None) for _ in range(3))]
+    calls += [come(app, "10.0.0.2") for _ in range(2)]
     await clock.settle()
-    assert len(purgatory) == 6
+    assert len(purgatory) == 4
     calls[0].hang_up()
     calls[1].task.cancel()
     await clock.settle()
     calls += [come(app, "10.0.0.1") for _ in range(2)]
     await clock.settle()
-    assert len(purgatory) == 6
+    assert len(purgatory) == 4
     ready.append(1)
     purgatory.check("a")
     await asyncio.wait([call.task for call in calls])
     assert len(places_of(purgatory)) == 0
-    check(purgatory, submitted=8, completed=6, cancelled=2, refused=1, refused_by_key=0, refused_by_client=1)
+    check(purgatory, submitted=6, completed=4, cancelled=2, refused=1, refused_by_key=0, refused_by_client=1)
 
 
 async def test_a_request_that_need_not_wait_is_never_refused(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
@@ -91,6 +91,34 @@ async def test_a_network_is_one_client(purgatory: Purgatory[Any], clock: Virtual
         await clock.settle()
         assert [call.status for call in calls] == [None, None, 429]
     assert len(purgatory) == 8
+    await clock.advance(5.0)
+    assert len(places_of(purgatory)) == 0
+
+
+@pytest.mark.parametrize("client", [None, ("", 0), [None, None], "absent"])
+async def test_connections_without_an_address_are_one_client(
+    purgatory: Purgatory[Any], clock: VirtualClock, caplog: pytest.LogCaptureFixture, client: Any
+) -> None:
+    """As on a Unix socket behind a proxy: the limit holds for all of them together, and one warning names the cause."""
+    app = make_app(purgatory, [])
+
+    def come_without() -> Call:
+        scope = http_scope("/?timeout=5")
+        scope["client"] = client
+        if client == "absent":
+            del scope["client"]
+        return Call(app, scope, {"type": "http.request", "body": b"", "more_body": False})
+
+    with_address = come(app, "10.0.0.1", "/?timeout=5")
+    await clock.settle()
+    assert caplog.records == []
+    calls = [come_without() for _ in range(4)]
+    await clock.settle()
+    assert [call.status for call in (with_address, *calls)] == [None, None, None, 429, 429]
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("purgatory.asgi", "WARNING")
+    assert record.getMessage().startswith("purgatory 'test': a connection has no client address")
+    assert "uvicorn: --forwarded-allow-ips '*'" in record.getMessage()
     await clock.advance(5.0)
     assert len(places_of(purgatory)) == 0
 
