@@ -252,13 +252,17 @@ def _response(error: Exception) -> tuple[int, str]:
 def _cause(error: BaseException) -> Exception | None:
     """Return the exception to respond to, or None.
 
-    It is the given exception, or one from a group in which every exception gets a response.
+    It is the given exception, or one from a group in which every exception gets a response.  Beside ClientDisconnected,
+    a group may contain what a framework raises for the same disconnect, for example in a task that reads the body.
     """
     leaves = list(_leaves(error))
     for kind in _ANSWERED:
         for leaf in leaves:
             if isinstance(leaf, kind):
-                return leaf if all(isinstance(other, _ANSWERED) for other in leaves) else None
+                others = [other for other in leaves if not isinstance(other, _ANSWERED)]
+                if kind is ClientDisconnected:
+                    others = [other for other in others if type(other).__name__ not in _DISCONNECTS]
+                return None if others else leaf
     return None
 
 

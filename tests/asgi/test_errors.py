@@ -167,6 +167,52 @@ async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, s
     assert call.status == status
 
 
+class ClientDisconnect(Exception):
+    """As Starlette's: what reading the body raises after a disconnect."""
+
+
+@pytest.mark.parametrize(
+    ("errors", "handled"),
+    [
+        ([LEFT, ClientDisconnect()], True),
+        ([ClientDisconnect(), FULL, LEFT], True),
+        ([LEFT, ClientDisconnect(), Boom()], False),
+        ([FULL, ClientDisconnect()], False),
+        ([ClientDisconnect()], False),
+    ],
+)
+async def test_the_error_of_a_framework_for_the_same_disconnect_may_be_in_the_group(
+    errors: list[Exception], handled: bool
+) -> None:
+    """It counts only beside ClientDisconnected; by itself, it is the framework's own matter."""
+    call = Call.get(raising(ExceptionGroup("", errors)))
+    await asyncio.wait([call.task])
+    assert (call.status, call.task.exception() is None) == ((499, True) if handled else (None, False))
+
+
+async def test_a_hang_up_ends_a_wait_and_the_reading_of_a_body_in_one_task_group(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Both tasks raise an error for the disconnect, of this library and of Starlette, and the request ends silently."""
+    app = FastAPI()
+    install_errors(app)
+
+    @app.post("/")
+    async def read(request: Request) -> None:
+        wait = Wait(purgatory, request)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait.until(lambda: False, key="a", timeout=30))
+            group.create_task(request.body())
+
+    call = Call(app, http_scope(method="POST"), {"type": "http.request", "body": b"half", "more_body": True})
+    await clock.settle()
+    assert len(purgatory) == 1
+    call.hang_up()
+    await call.task
+    assert call.status == 499
+    assert len(purgatory) == 0
+
+
 @pytest.mark.parametrize("number", [0, 1])
 async def test_a_client_that_is_gone_by_now_is_no_error(number: int) -> None:
     """An OSError from ``send()``, which ASGI allows for a disconnected client, is not an error; neither is uvloop's."""
