@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 try:
     import fastapi  # noqa: F401 - for the workers
@@ -35,9 +36,12 @@ def _in_postgres(dsn: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _in_folder() -> Iterator[None]:
     """Let the workers use a file in a temporary folder."""
+    from .sqlite_store import SqliteStore
+
     with tempfile.TemporaryDirectory(prefix="orders-", ignore_cleanup_errors=True) as folder:
         os.environ.pop("ORDERS_DSN", None)
         os.environ["ORDERS_FOLDER"] = folder
+        asyncio.run(SqliteStore(Path(folder)).create())
         yield
 
 

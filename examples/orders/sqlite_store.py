@@ -42,6 +42,11 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(1, "sqlite")
         self._connection: sqlite3.Connection | None = None
 
+    async def create(self) -> None:
+        """Create the file.  Call this before the workers start: SQLite's timeout does not cover the switch to WAL."""
+        async with self:
+            pass
+
     async def __aenter__(self) -> Self:
         await self._run(lambda connection: connection.executescript(_TABLES))
         return self

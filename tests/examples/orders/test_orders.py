@@ -1,11 +1,13 @@
 """The orders example with real processes: uvicorn with workers; SQLite, and a real Postgres."""
 
 import asyncio
+import contextlib
 import importlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -176,6 +178,28 @@ def test_without_a_server_it_is_the_same() -> None:
     folders = set(Path(tempfile.gettempdir()).glob("orders-*"))
     assert asyncio.run(change_and_read(None)) == 0
     assert set(Path(tempfile.gettempdir()).glob("orders-*")) <= folders
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="Python has no Unix sockets on this system")
+def test_the_file_exists_before_the_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not wait for other workers when it switches a file to WAL, so they find it created."""
+    from examples.orders import __main__ as program
+
+    found = []
+
+    def run(*_: object, **__: object) -> None:
+        path = Path(os.environ["ORDERS_FOLDER"]) / "orders.sqlite"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            found.extend(connection.execute("PRAGMA journal_mode").fetchone())
+            found.extend(connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone())
+
+    for name in ("ORDERS_DSN", "ORDERS_FOLDER", "ORDERS_HOSTS"):
+        monkeypatch.setenv(name, "")  # restored at the end
+    monkeypatch.setattr(sys, "argv", ["orders"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(program.uvicorn, "run", run)
+    assert program.main() == 0
+    assert found == ["wal", 2]
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="Python has no Unix sockets on this system")
