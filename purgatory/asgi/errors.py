@@ -198,8 +198,10 @@ def error_response(
     ``error``: any exception.
 
     Use this function in the error handlers of frameworks that respond to exceptions themselves, so that no middleware
-    sees the exceptions: Litestar, Quart, Django, and aiohttp.  The body is JSON and contains no names or keys.  Raises
-    TypeError or ValueError for an invalid ``retry_after``, as :func:`install_errors` does.
+    sees the exceptions: Litestar, Quart, Django, and aiohttp.  The body is JSON and contains no names or keys.  Unlike
+    the middleware's response, the response to PurgatoryClosed has no ``Connection: close``, because this function does
+    not know the HTTP version, and HTTP/2 forbids the header; over HTTP/1, add it yourself.  Raises TypeError or
+    ValueError for an invalid ``retry_after``, as :func:`install_errors` does.
     """
     bounds = RetryAfter(retry_after)
     cause = _cause(error)

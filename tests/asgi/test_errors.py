@@ -11,7 +11,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryError, PurgatoryFull
-from purgatory.asgi import ClientDisconnected, PurgatoryErrorMiddleware, Wait, install_errors, waiting
+from purgatory.asgi import (
+    ClientDisconnected,
+    PurgatoryErrorMiddleware,
+    Wait,
+    error_response,
+    install_errors,
+    waiting,
+)
 from purgatory.asgi.types import Message, Receive, Scope, Send
 from purgatory.relay import MemoryTransport, Relay, RelayLost
 from purgatory.testing import VirtualClock
@@ -165,6 +172,13 @@ async def test_a_group_of_these_errors_counts_as_one_of_them(error: Exception, s
     call = Call.get(raising(error))
     await call.task
     assert call.status == status
+
+
+def test_error_response_does_not_close_the_connection() -> None:
+    """The header depends on the HTTP version, which the function does not know."""
+    response = error_response(CLOSED)
+    assert response is not None
+    assert (response.status, sorted(response.headers)) == (503, ["content-type", "retry-after"])
 
 
 class ClientDisconnect(Exception):
