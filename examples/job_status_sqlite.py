@@ -1,7 +1,6 @@
 """Job status from any worker on one machine: ``uvicorn examples.job_status_sqlite:app --workers 4``."""
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import time
@@ -19,9 +18,7 @@ FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # shared by all workers
 FOLDER.mkdir(mode=0o700, exist_ok=True)
 Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 store = sqlite3.connect(FOLDER / "jobs.sqlite", isolation_level=None, check_same_thread=False)  # each statement commits
-with (FOLDER / "lock").open("w") as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite's own timeout does not cover the switch to WAL
-    store.executescript("PRAGMA journal_mode=WAL; CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
+store.execute("CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, progress INT)")
 
 
 async def load(jobs: list[str]) -> dict[str, int]:
