@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, result_of
+from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, result_of, validated_error
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import BasePurgatory
@@ -179,7 +179,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 
         def cancel_for_key(self, key: Hashable, *, reason: object = None) -> list[Op]: ...
 
-        def fail_for_key(self, key: Hashable, error: Exception) -> int: ...
+        def fail_for_key(self, key: Hashable, error: Exception | Callable[[], Exception]) -> int: ...
 
         def hot_keys(self, n: int = 10) -> list[tuple[Hashable, int]]: ...
 
@@ -528,10 +528,9 @@ class Purgatory(BasePurgatory, Generic[Op]):
         """
         return await self._end_for_key(key, lambda operation: end(operation, CANCELLED, reason))
 
-    async def afail_for_key(self, key: Hashable, error: Exception) -> int:
+    async def afail_for_key(self, key: Hashable, error: Exception | Callable[[], Exception]) -> int:
         """Do the same as :meth:`fail_for_key`, in slices; return how many operations failed."""
-        if not isinstance(error, Exception):
-            raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+        error = validated_error(error)
         return len(await self._end_for_key(key, lambda operation: fail_externally(operation, error)))
 
     async def _end_for_key(self, key: Hashable, ending: Callable[[Operation], bool]) -> list[Any]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from purgatory.core.operation.delayed_operation import DelayedOperation
-from purgatory.core.operation.lifecycle import fail_externally
+from purgatory.core.operation.lifecycle import fail_externally, validated_error
 from purgatory.core.operation.operation import Operation
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock
@@ -217,10 +217,12 @@ class ThresholdPurgatory:
         self._purgatory._core.validate_thread()
         return self._end_each(self._purgatory._core.watcher_lists.all_operations(), _Wait.force_complete)
 
-    def fail_all(self, error: Exception) -> int:
-        """Make every wait fail with the exception; return the number of waits."""
-        if not isinstance(error, Exception):
-            raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+    def fail_all(self, error: Exception | Callable[[], Exception]) -> int:
+        """Make every wait fail with the exception; return the number of waits.
+
+        ``error``: as in :meth:`Purgatory.fail_for_key`; pass a function if each wait must have its own exception.
+        """
+        error = validated_error(error)
         self._purgatory._core.validate_thread()
         waits = self._purgatory._core.watcher_lists.all_operations()
         return self._end_each(waits, lambda waiting: fail_externally(waiting, error))

@@ -85,6 +85,7 @@ from .operation.lifecycle import (
     is_true,
     not_new,
     result_of,
+    validated_error,
 )
 from .operation.operation import FOREVER_MS, Operation, set_deadline, withdraw
 from .operation.private_key import shown_key
@@ -1166,12 +1167,18 @@ class BasePurgatory:
     def fail_for_key(self, key: Hashable, error: Any) -> int:
         """Make the operations parked on the key fail with the exception; return how many failed.
 
-        ``key``: the key whose operations end.  ``error``: the exception that each awaiter receives.
+        ``key``: the key whose operations end.  ``error``: the exception that each awaiter receives, or a function
+        without parameters (such as an exception class) that returns a new exception for each operation.
+
+        All awaiters share a single exception object.  Python records in that object where it was raised and, in its
+        ``__context__``, which exception was being handled there, so the report of one request may show data of another.
+        If several tasks may wait on the key, pass a function.  If the function raises an exception or returns anything
+        else, the operation fails with that error.
 
         This is one synchronous call that costs O(watchers); :meth:`Purgatory.afail_for_key` does the same in slices.
+        Raises TypeError unless ``error`` is an exception or a function.
         """
-        if not isinstance(error, Exception):
-            raise TypeError(f"error must be an instance of Exception, got {safe_repr(error)}")
+        error = validated_error(error)
         self._core.validate_thread()
         self._core.ensure_stack()
         return sum([fail_externally(operation, error) for operation in self._core.watcher_lists.operations(key)])

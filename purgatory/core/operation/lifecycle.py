@@ -70,7 +70,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mypy_extensions import i16, i64
 
 from purgatory.core.timer.base_timer import now
-from purgatory.core.timer.coroutines import COROUTINE, is_coroutine, refusal
+from purgatory.core.timer.coroutines import COROUTINE, is_coroutine, refusal, refuse_coroutine_function
 from purgatory.core.timer.event_loop import event_loop
 from purgatory.core.timer.task import unlink
 from purgatory.core.timer.thread_guard import FOREIGN_THREAD
@@ -120,6 +120,7 @@ __all__ = [
     "result_of",
     "task_was_cancelled",
     "validate_awaiters",
+    "validated_error",
 ]
 
 PENDING: Final = 0
@@ -375,16 +376,61 @@ def expire_on_timer(operation: Operation, state: i16) -> None:
         raise error_of(operation)
 
 
-def fail_externally(operation: Operation, error: BaseException) -> bool:
+def validated_error(error: Any) -> Any:
+    """Return ``error``: an exception, or a function that returns a new exception for each operation that fails.
+
+    Raises TypeError for any other object.
+    """
+    if _is_exception(error):
+        return error
+    if not callable(error) or (issubclass(type(error), type) and not issubclass(error, Exception)):
+        raise TypeError(f"error must be an exception or a function that returns one, got {safe_repr(error)}")
+    refuse_coroutine_function("error", error)
+    return error
+
+
+def fail_externally(operation: Operation, error: Any) -> bool:
     """Make the operation fail with an exception from other code; its awaiters receive that exception.  Return True if
     this call made it fail.
 
+    ``error``: the result of :func:`validated_error`.  A function is called only if the operation is going to fail.
+
     An operation whose task was cancelled is withdrawn instead, as in every other ending; see hard case a).
     """
+    if operation._state != PENDING:
+        return False
+    if not _is_exception(error) and not task_was_cancelled(operation):
+        error = _exception_from(error, operation)
     if task_was_cancelled(operation):
         end(operation, CANCELLED, None)
         return False
     return end(operation, FAILED, error)
+
+
+def _is_exception(thing: Any) -> bool:
+    """Return whether the object can be raised: ``isinstance`` would believe an object that only claims its class."""
+    return issubclass(type(thing), Exception)
+
+
+def _exception_from(function: Any, operation: Operation) -> Any:
+    """Return the exception with which the operation fails: the one that the function returns.
+
+    If the function raises an exception, or returns anything else, that error is returned, because the operation must
+    not be left without an answer.  An interrupt propagates after the operation has failed.
+    """
+    core = operation._core
+    assert core is not None
+    try:
+        error: Any = function()
+        if _is_exception(error):
+            return error
+        what = "error must return an exception"
+        raise refusal(error, what) if is_coroutine(error) else TypeError(f"{what}, got {safe_repr(error)}")
+    except BaseException as raised:
+        if core.contains(raised):
+            return raised
+        end(operation, FAILED, _for_awaiters(raised, False).error)
+        raise
 
 
 def task_was_cancelled(operation: Operation) -> bool:

@@ -62,6 +62,7 @@ async def rooms(room: Purgatory[Fetch], fetch: Fetch) -> None:
     room.check_and_complete("a", 5, 1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     room.check_and_complete("a", limit=0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     room.fail_for_key("a", "error")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    room.fail_for_key("a", lambda: "error")  # type: ignore[arg-type, return-value]  # pyright: ignore[reportArgumentType]
     room.fail_for_key("a", KeyboardInterrupt())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await room.park("fetch", ["a"])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await room.wait_until(5, keys=["a"], timeout=1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
