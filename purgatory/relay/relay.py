@@ -737,7 +737,7 @@ class Relay(Generic[K, V]):
         for key in keys:
             done += 1
             if is_key(key):
-                error = RelayLost(f"the relay has lost its connection: {self._last_loss}")
+                error = partial(RelayLost, f"the relay has lost its connection: {self._last_loss}")
                 done += await self._purgatory.afail_for_key(key, error)
             if done >= _SLICE:
                 done = 0

@@ -270,7 +270,7 @@ async def test_on_lost_fail(clock: VirtualClock) -> None:
     (first,), (transport,) = workers(clock, 1, on_lost="fail")
     local = object()
     async with first:
-        waiting = [first.waits(f"key {number}") for number in range(250)]
+        waiting = [first.waits(f"key {number // 2}") for number in range(250)]
         beside = asyncio.create_task(first.purgatory.wait_until(lambda: False, keys=[local], timeout=5.0))
         await clock.settle()
         transport.stop()
@@ -278,6 +278,7 @@ async def test_on_lost_fail(clock: VirtualClock) -> None:
         for task in waiting:
             with pytest.raises(RelayLost, match=r"the relay has lost its connection: .*in memory was broken"):
                 await task
+        assert len({task.exception() for task in waiting}) == len(waiting)
         with pytest.raises(RelayLost, match="the relay is not connected"):
             await first.relay.park(Reached(first, "a", 1, 5.0), ["a"])
         assert not beside.done()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from purgatory import COMPILED, PurgatoryError, __version__
@@ -185,7 +186,7 @@ class Collector:
         view = self._views[room]
 
         async def end() -> int:
-            return await view.room.afail_for_key(key, PurgatoryError(reason[:_LONGEST_REASON]))
+            return await view.room.afail_for_key(key, partial(PurgatoryError, reason[:_LONGEST_REASON]))
 
         return await self._in_loop_of(view, end)
 

@@ -854,8 +854,8 @@ async def test_one_key_is_withdrawn_or_failed_if_authorize_allows_it(
         return allow
 
     app = inspector(purgatory, authorize=authorize)
-    operations = [Op(None) for _ in range(4)]
-    for operation, key in zip(operations, ("a", "a", ("t", 1), 5), strict=True):
+    operations = [Op(None) for _ in range(5)]
+    for operation, key in zip(operations, ("a", "a", ("t", 1), ("t", 1), 5), strict=True):
         purgatory.try_complete_else_watch(operation, [key])
     made = await act(app, "withdraw", {"room": purgatory.name, "key": "a", "reason": "stuck"})
     assert (made.status, made.json) == (200, {"ended": 2})
@@ -867,9 +867,12 @@ async def test_one_key_is_withdrawn_or_failed_if_authorize_allows_it(
         allow = refusal
         assert (await act(app, "fail", {"id": shown["('t', 1)"]})).status == 403
     allow = True
-    assert (await act(app, "fail", {"id": shown["('t', 1)"], "reason": "no data"})).json == {"ended": 1}
-    with pytest.raises(PurgatoryError, match="no data"):
+    assert (await act(app, "fail", {"id": shown["('t', 1)"], "reason": "no data"})).json == {"ended": 2}
+    with pytest.raises(PurgatoryError, match="no data") as first:
         operations[2].result()
+    with pytest.raises(PurgatoryError, match="no data") as second:
+        operations[3].result()
+    assert first.value is not second.value  # each task raises its own, so no report shows data of another request
     assert (await act(app, "fail", {"key": 5})).json == {"ended": 1}
     assert len(purgatory) == 0
     assert "stuck" in caplog.text
