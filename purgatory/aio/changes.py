@@ -25,6 +25,7 @@ from purgatory.core.operation.lifecycle import CANCELLED, FAILED, PENDING, excep
 from purgatory.core.timer.task import TimerTask
 from purgatory.core.timer.units import duration_ms
 from purgatory.core.watch.validation import validate_keys, validated_thresholds
+from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class _Heartbeat(TimerTask):
     def run(self) -> None:
         self._subscription.wake(True)
 
-    def _timer_closed(self, error: BaseException) -> None:
-        self._subscription.wake_with(error)
+    def _timer_closed(self) -> None:
+        self._subscription.wake_with(PurgatoryClosed("the timer was closed"))
 
 
 class Subscription:

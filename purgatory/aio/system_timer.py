@@ -48,9 +48,12 @@ class _Deadline(TimerTask):
         self.future = future
 
     def run(self) -> None:
-        self._timer_closed(TimeoutError(f"{to_seconds(self.delay_ms):g} s have passed"))
+        self._fail(TimeoutError(f"{to_seconds(self.delay_ms):g} s have passed"))
 
-    def _timer_closed(self, error: BaseException) -> None:
+    def _timer_closed(self) -> None:
+        self._fail(PurgatoryClosed("the timer was closed"))
+
+    def _fail(self, error: Exception) -> None:
         if not self.future.done() and not self.future.get_loop().is_closed():
             self.future.set_exception(error)
 
@@ -160,13 +163,12 @@ class SystemTimer(BaseTimer):
         """Inform every task that the timer has closed: in slices, or all at once after a cancellation or interrupt."""
         if self._core._counter.value == 0:
             return
-        error = PurgatoryClosed("the timer was closed")
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
         taken: deque[TimerTask] = deque()
         while taken or self._core._counter.value:
             try:
-                Context().run(self._end_some, taken, slices.portion(), error)
+                Context().run(self._end_some, taken, slices.portion())
                 if slices.over() and interrupt is None:
                     await closing.wait_for(slices.next_turn())
             except BaseException as caught:
@@ -176,13 +178,13 @@ class SystemTimer(BaseTimer):
         if interrupt is not None:
             raise interrupt
 
-    def _end_some(self, taken: deque[TimerTask], number: int, error: PurgatoryClosed) -> None:
+    def _end_some(self, taken: deque[TimerTask], number: int) -> None:
         """Inform the tasks that an interrupt left in ``taken``, and the next ``number`` tasks on the timer."""
         taken.extend(self._core.drain(number))
         while taken:
             task = taken.popleft()
             try:
-                task._timer_closed(error)
+                task._timer_closed()
             except self._core._contained as raised:
                 self._report(raised, task)
 

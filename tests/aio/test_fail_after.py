@@ -53,3 +53,13 @@ async def test_a_future_that_is_done_when_its_timer_closes(clock: VirtualClock) 
     await timer.aclose()
     assert cancelled.cancelled()
     assert isinstance(waiting.exception(), PurgatoryClosed)
+
+
+async def test_each_future_of_a_closing_timer_has_its_own_exception(clock: VirtualClock) -> None:
+    """Raising one exception does not change the others, whose reports belong to other tasks."""
+    timer = SystemTimer(clock=clock)
+    futures = [timer.fail_after(1) for _ in range(3)]
+    await timer.aclose()
+    errors = {future.exception() for future in futures}
+    assert {type(error) for error in errors} == {PurgatoryClosed}
+    assert len(errors) == 3

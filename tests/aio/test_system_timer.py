@@ -219,7 +219,7 @@ class Abandoned(TimerTask):
     def run(self) -> None:
         raise AssertionError("it runs although its timer is closing")
 
-    def _timer_closed(self, error: BaseException) -> None:
+    def _timer_closed(self) -> None:
         self.log.append(self)
 
 
@@ -372,8 +372,8 @@ async def test_a_second_close_of_a_timer_answers_what_an_interrupt_left(clock: V
     """An interrupt raised by one task propagates after all other tasks have been dropped."""
 
     class Interrupts(Abandoned):
-        def _timer_closed(self, error: BaseException) -> None:
-            super()._timer_closed(error)
+        def _timer_closed(self) -> None:
+            super()._timer_closed()
             raise KeyboardInterrupt
 
     timer = SystemTimer(clock=clock)

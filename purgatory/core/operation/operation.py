@@ -215,7 +215,7 @@ class Operation(TimerTask):
             raise ValueError(f"task must have a deadline, got {safe_repr(self)}")
         return max(passed_ms, self._expiration_ms)
 
-    def _timer_closed(self, error: BaseException) -> None:
+    def _timer_closed(self) -> None:
         # The timer has closed, so the deadline would never be noticed: answer the awaiters now.
         if self._core is None:
             expire_on_timer(self, EXPIRED_BY_CLOSING)

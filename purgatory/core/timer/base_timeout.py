@@ -154,7 +154,7 @@ class BaseTimeout(TimerTask):
         """Handle ``error``, which leaves the block after the deadline alone has cancelled the task."""
         raise NotImplementedError
 
-    def _timer_closed(self, error: BaseException) -> None:
+    def _timer_closed(self) -> None:
         _set_alarm(self)
 
     def _wake_up(self) -> None:

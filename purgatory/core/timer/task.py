@@ -132,7 +132,7 @@ class TimerTask:
     def __reduce__(self) -> Any:
         raise uncopyable(self, "it has one place on a timer")
 
-    def _timer_closed(self, error: BaseException) -> None:
+    def _timer_closed(self) -> None:
         """Called after the closing timer has removed the task."""
 
 
