@@ -527,6 +527,25 @@ async def test_a_subscription_that_is_interrupted_leaves_nothing(clock: VirtualC
         other.cancel()
 
 
+async def test_an_interrupt_in_an_observer_hides_no_event_of_the_subscription(clock: VirtualClock) -> None:
+    """If an observer interrupts the end of one operation, the observers still receive the events of the others."""
+    cancelled: list[int] = []
+
+    class Interrupts(Observer):
+        def cancelled(self, event: Event) -> None:
+            cancelled.append(event.op_id)
+            if event.op_id == 2:
+                raise KeyboardInterrupt
+
+    async with Purgatory[Any]("test", clock=clock, observers=[Interrupts()]) as purgatory:
+        changes = purgatory.changes(["a", "b"])
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.cancel_for_key("a")
+        assert sorted(cancelled) == [1, 2]
+        check(purgatory, parked=0, cancelled=2)
+        await changes.aclose()
+
+
 async def test_subscriptions_count_for_the_limits(clock: VirtualClock) -> None:
     """A refused subscription leaves nothing parked."""
     async with Purgatory[Any]("test", clock=clock, max_parked=3, max_parked_per_key=1) as purgatory:

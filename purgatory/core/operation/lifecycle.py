@@ -478,8 +478,8 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
         # are reported last, because the report may raise.
         _count(core.counters, operation._state)
         if core._when_ended:
-            core.run_when_ended(operation)
-        if core._notifier.active:
+            _notify_after_callback(operation, core)
+        elif core._notifier.active:
             core._notifier.ended(operation)
         if core._key_errors:
             core.report_keys()
@@ -491,6 +491,16 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
             raise failed
         core.report(failed, operation)
     return answered
+
+
+def _notify_after_callback(operation: Operation, core: PurgatoryCore) -> None:
+    """Run the library's callback for the end of the operation, if there is one, and notify the observers even if that
+    callback is interrupted."""
+    try:
+        core.run_when_ended(operation)
+    finally:
+        if core._notifier.active:
+            core._notifier.ended(operation)
 
 
 def _count(counters: Counters, state: i16) -> None:

@@ -228,6 +228,19 @@ def test_an_interrupt_by_an_observer_passes_after_all_other_events() -> None:
     check(room, parked=0, cancelled=1)
 
 
+@pytest.mark.parametrize("observed", [True, False])
+def test_an_interrupt_in_the_librarys_own_callback_passes_after_the_event(observed: bool) -> None:
+    """The observers are notified of the end, although the callback that runs before them has been interrupted."""
+    observer = Doing()
+    room = make_purgatory(ManualClock(), observers=[observer] if observed else [])
+    operation = park(room, "a", name="x")
+    room._core.call_when_ended(operation, lambda: _interrupt(None))
+    with pytest.raises(KeyboardInterrupt):
+        operation.cancel()
+    assert observer.seen == ([("parked", "x"), ("cancelled", "x")] if observed else [])
+    check(room, parked=0, cancelled=1)
+
+
 @pytest.mark.parametrize("ending", ["completed", "expired", "cancelled", "failed"])
 async def test_an_interrupted_observer_leaves_no_awaiter_without_an_answer(clock: VirtualClock, ending: str) -> None:
     """Observers are called after every awaiter has its answer, so an interrupt in one cannot prevent it."""
