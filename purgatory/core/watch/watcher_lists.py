@@ -613,7 +613,8 @@ def _weight(entry: Watch) -> int:
     """Return the number of watchers of an entry, with and without a threshold; 0 for a tombstone."""
     if not isinstance(entry, WatchList):
         return 0 if entry.operation is None else 1
-    return entry.weight if entry.thresholds is None else entry.weight + entry.thresholds.members.weight
+    heap = entry.thresholds  # read once, because the loop's thread may drop the heap while another thread counts
+    return entry.weight if heap is None else entry.weight + heap.members.weight
 
 
 def _operations(entry: Watch) -> list[Operation]:

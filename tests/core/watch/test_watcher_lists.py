@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Outcome, Purgatory
+from purgatory import COMPILED, DelayedOperation, Outcome, Purgatory
+from purgatory.core.watch.thresholds import ThresholdHeap
+from purgatory.core.watch.watch import WatchList
 from purgatory.core.watch.watcher_lists import SHARDS, WatcherLists
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Op
@@ -301,3 +303,25 @@ def test_the_counts_of_all_shards_are_those_of_all_keys() -> None:
     found = [item for shard in range(SHARDS) for item in lists.counts_of_shard(shard)]
     assert sorted(found, key=repr) == sorted(lists.counts(), key=repr)
     assert sum(count for _, count in found) == room.statistics().watched == 80
+
+
+@pytest.mark.skipif(COMPILED, reason="a compiled class cannot be subclassed here")
+def test_the_last_threshold_of_a_key_may_leave_while_another_thread_counts() -> None:
+    """Without the GIL, the loop may drop the heap of thresholds between two reads, so it is read once."""
+
+    class Dropped(WatchList):
+        reads = 0
+
+        @property
+        def thresholds(self) -> ThresholdHeap | None:  # type: ignore[override]
+            self.reads += 1
+            return heap if self.reads == 1 else None
+
+        @thresholds.setter
+        def thresholds(self, heap: ThresholdHeap | None) -> None:
+            pass
+
+    heap = ThresholdHeap(WatchList("a"))
+    lists = make_purgatory(ManualClock())._core.watcher_lists
+    lists._shards[5].entries["a"] = Dropped("a")
+    assert lists.counts_of_shard(5) == [("a", 0)]
