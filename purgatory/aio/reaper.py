@@ -98,7 +98,6 @@ class Reaper:
             raise PurgatoryClosed("the timer is closed")
         loop = self._timer._binding.bind()
         if not self.running:
-            replaces_cancelled = self.task is not None and self.task.done() and self.task.cancelled()
             # create_task(context=...) is not used: a task factory need not accept a context, and a task copies the
             # current context.
             task = Context().run(loop.create_task, self._reap(), name="purgatory-reaper")
@@ -106,12 +105,11 @@ class Reaper:
             task.add_done_callback(self._task_ended, context=Context())
             task.add_done_callback(_report_interruption, context=Context())
             self._timer._started_in = loop
-            if replaces_cancelled:
-                # asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
-                # Deadlines still pass in the meantime, but asyncio does not cancel a task that starts so late.  If the
-                # reaper is asleep when the loop is closed, it simply ends, so asyncio must not warn that a pending
-                # task was destroyed.
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            # asyncio must not warn that a pending task was destroyed, because a reaper that is asleep may simply end:
+            # - The purgatory or timer was never closed, and no other object refers to it.
+            # - asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
+            #   Deadlines still pass in the meantime, but asyncio does not cancel a reaper that starts so late.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def stop(self) -> None:
         """Wake every sleeper, because the timer is closed.  The task then ends by itself."""

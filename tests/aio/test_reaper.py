@@ -1,7 +1,9 @@
 """The reaper: when it starts, when it wakes, how it restarts, and that it never blocks the loop."""
 
 import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +63,26 @@ async def test_its_task_has_a_name(timer: SystemTimer) -> None:
     """The name of the reaper's task shows which timer it belongs to."""
     assert timer._reaper.task is not None
     assert timer._reaper.task.get_name() == "purgatory-reaper"
+
+
+async def test_a_purgatory_that_was_never_closed_is_freed_without_a_report(
+    clock: VirtualClock, reported: list[dict[str, Any]]
+) -> None:
+    """Its reaper is then pending for ever, but answers no waiter, so asyncio must not report the task."""
+
+    async def use() -> weakref.ref[Purgatory[Any]]:
+        purgatory = Purgatory[Any]("test", clock=clock)  # the first wait starts its reaper
+        assert await purgatory.wait_until(lambda: True, key="a", timeout=1.0)
+        waiting = asyncio.create_task(purgatory.wait_until(lambda: False, key="a", timeout=1.0))
+        await clock.advance(1.0)
+        assert await waiting is False
+        assert purgatory.timer.running
+        return weakref.ref(purgatory)
+
+    purgatory = await use()
+    gc.collect()
+    assert purgatory() is None
+    assert reported == []
 
 
 # If its task is cancelled, it restarts when the next bucket expires
