@@ -123,7 +123,7 @@ class ThresholdPurgatory:
             closed = "purgatory" if self._purgatory.closed else "timer"
             raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} before the {closed} closed")
         if waiting.expired:
-            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} in time ({timeout} s)")
+            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} in time (timeout {timeout:g} s)")
         return value
 
     def maybe_complete(self, key: Hashable, value: float) -> int:

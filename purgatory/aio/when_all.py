@@ -97,7 +97,7 @@ class DelayedFuture(DelayedOperation[list[T | BaseException]]):
                 closed = "purgatory" if self._core is None or self._core.closed else "timer"
                 late = TimeoutError(f"it was still pending when the {closed} closed")
             elif self.expired and self.timeout is not None:
-                late = TimeoutError(f"it was not done within {self.timeout:g} s")
+                late = TimeoutError(f"it was not done in time (timeout {self.timeout:g} s)")
             else:
                 late = TimeoutError("it was still pending when the operation ended")
             task = isinstance(future, asyncio.Task)

@@ -34,5 +34,5 @@ def not_granted(room: Purgatory[Any], wait: Any, what: str, timeout: float | Non
 def out_of_time(what: str, timeout: float | None) -> TimeoutError:
     """Return the error for a wait that ran out of time."""
     return TimeoutError(
-        f"the wait for {what} {'reached its deadline' if timeout is None else f'timed out after {timeout:g} s'}"
+        f"the wait for {what} {'reached its deadline' if timeout is None else f'timed out (timeout {timeout:g} s)'}"
     )

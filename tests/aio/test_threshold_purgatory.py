@@ -26,7 +26,7 @@ async def test_a_wait_that_times_out_raises(marks: ThresholdPurgatory, clock: Vi
     await clock.advance(0.499)
     assert not task.done()
     await clock.advance(0.001)
-    with pytest.raises(TimeoutError, match=r"'log' did not reach 1500 in time \(0\.5 s\)"):
+    with pytest.raises(TimeoutError, match=r"'log' did not reach 1500 in time \(timeout 0\.5 s\)"):
         await task
     assert marks.num_waiting == 0
     assert marks.statistics().expired == 1

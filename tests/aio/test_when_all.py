@@ -251,7 +251,7 @@ async def test_on_expiry_pending_futures_fail_and_the_callback_gets_the_outcomes
     await clock.advance(0.001)
     assert waiting.outcome is Outcome.EXPIRED
     assert [kinds(outcomes) for outcomes in called] == [["done", TimeoutError, Boom, TimeoutError]]
-    with pytest.raises(TimeoutError, match=r"not done within 0\.5 s"):
+    with pytest.raises(TimeoutError, match=r"not done in time \(timeout 0\.5 s\)"):
         await late
     assert isinstance(later.exception(), TimeoutError)
     check(purgatory, parked=0, watched=0, num_delayed=0, expired=1)
@@ -429,7 +429,7 @@ async def test_the_error_of_a_pending_future_gives_the_reason(purgatory: Purgato
     await clock.advance(2)
     await purgatory.aclose()
     assert [str(operation.result()[0]) for operation in (timed, forced, endless, left)] == [
-        "it was not done within 2 s",
+        "it was not done in time (timeout 2 s)",
         "it was still pending when the operation ended",
         "it was still pending when the operation ended",
         "it was still pending when the purgatory closed",

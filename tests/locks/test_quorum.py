@@ -83,13 +83,13 @@ async def test_a_wait_that_is_too_short(purgatory: Purgatory[Any], clock: Virtua
     acks = Quorum[str](purgatory, need=2, key="order-7")
     acks.arrive("a")
     waiting = asyncio.create_task(acks.wait(timeout=5))
-    with pytest.raises(TimeoutError, match=r"^the wait for quorum 'order-7' with 1 of 2 members timed out after 0 s$"):
+    with pytest.raises(TimeoutError, match=r"quorum 'order-7' with 1 of 2 members timed out \(timeout 0 s\)$"):
         await acks.wait(timeout=0)
     late = asyncio.create_task(acks.wait(deadline=purgatory.timer.time() + 6))
     await clock.advance(4.999)
     assert not waiting.done()
     await clock.advance(0.001)
-    with pytest.raises(TimeoutError, match=r"^the wait for quorum 'order-7' with 1 of 2 members timed out after 5 s$"):
+    with pytest.raises(TimeoutError, match=r"quorum 'order-7' with 1 of 2 members timed out \(timeout 5 s\)$"):
         await waiting
     await clock.advance(1)
     with pytest.raises(TimeoutError, match="reached its deadline"):
