@@ -3,6 +3,7 @@
 The report shows what a server is waiting for.  A debug endpoint can send it as JSON, and a signal handler can print it.
 """
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -16,6 +17,7 @@ from purgatory.texts import key_text, safe_repr, shortened, type_name
 
 __all__ = ["Dump", "dump"]
 
+_LONGEST_INT = 1 << 63
 _HEADINGS = ("#", "operation", "on", "has waited", "ends in")
 
 
@@ -28,8 +30,9 @@ class Dump(dict[str, Any]):
     ``operation`` (its ``repr``), ``keys`` (a list of dicts with ``key`` and ``threshold``, which may be None),
     ``awaited`` (whether a task awaits the operation), ``since`` and ``until`` in seconds on the clock, and ``waited``
     and ``left`` in seconds from now; ``until`` and ``left`` are None if there is no deadline.  Keys other than str,
-    int, float, and bool are shown by their ``repr``.  The table shows at most 120 characters of each kind and key and
-    escapes nonprintable characters; the dict contains the whole key.
+    int, float, and bool are shown by their ``repr``, as are infinite numbers, NaN, and integers of more than 64 bits.
+    The table shows at most 120 characters of each kind and key and escapes nonprintable characters; the dict contains
+    the whole key.
     """
 
     def __str__(self) -> str:
@@ -92,14 +95,24 @@ def _keys(operation: Operation) -> list[dict[str, Any]]:
     watch = operation._watch
     while watch is not None:
         threshold = watch.threshold if isinstance(watch, ThresholdWatch) else None
-        keys.append({"key": _plain(shown_key(watch.key)), "threshold": threshold})
+        keys.append(
+            {"key": _plain(shown_key(watch.key)), "threshold": None if threshold is None else _plain(threshold)}
+        )
         watch = watch.sibling
     keys.reverse()
     return keys
 
 
-def _plain(key: Hashable) -> Any:
-    return key if type(key) in (str, int, float, bool) else safe_repr(key)
+def _plain(value: Hashable) -> Any:
+    """Return a key or a threshold for JSON, which has neither infinity nor NaN.  Many of its readers refuse integers of
+    more than 64 bits.
+    """
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else repr(value)  # type: ignore[arg-type]
+    if kind is int:
+        return value if -_LONGEST_INT <= value < _LONGEST_INT else safe_repr(value)  # type: ignore[operator]
+    return value if kind is str or kind is bool else safe_repr(value)
 
 
 def _row(operation: dict[str, Any]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -181,6 +182,37 @@ async def test_it_is_ready_for_json(purgatory: Purgatory[Any]) -> None:
         "text", 7, 1.5, True, "None", "('a', 1)", "frozenset({1})", "b'bytes'",
     ]  # fmt: skip
     assert isinstance(dump, Dump)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (1 << 63, "9223372036854775808"),
+        (-(1 << 63) - 1, "-9223372036854775809"),
+        pytest.param(10**5000, "<int whose repr raised ValueError>", id="5001 digits"),
+        ((1 << 63) - 1, (1 << 63) - 1),
+        (1.5e300, 1.5e300),
+        (True, True),
+    ],
+)
+async def test_a_number_that_is_not_in_json_is_shown_as_text(
+    purgatory: Purgatory[Any], number: float, shown: Any
+) -> None:
+    """JSON has neither infinity nor NaN, and many readers accept no integer of more than 64 bits."""
+    purgatory.try_complete_else_watch(Op(), [number])
+    purgatory.try_complete_else_watch(Op(), [number, math.nan])
+    ranked = type(number) is not bool and abs(number) < 10**400
+    if ranked:
+        purgatory.try_complete_else_watch(Op(), {"log": number})
+    dump = purgatory.dump()
+    assert json.loads(json.dumps(dump, allow_nan=False)) == dump
+    places = [place for operation in dump["operations"] for place in operation["keys"]]
+    assert [place["key"] for place in places[:3]] == [shown, shown, "nan"]
+    if ranked:
+        assert places[3] == {"key": "log", "threshold": shown}
+    assert str(dump)
 
 
 async def test_a_repr_that_raises_affects_its_own_line_only(purgatory: Purgatory[Any]) -> None:
