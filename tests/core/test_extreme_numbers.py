@@ -1,5 +1,6 @@
 """Numbers of every size and kind: each is accepted or refused with a clear error, compiled and interpreted alike."""
 
+import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -176,3 +177,15 @@ def test_the_coarsest_wheel_has_a_bounded_interval() -> None:
     core.schedule(_Noting([0], []), 10**18, 0)
     assert core.wheel.overflow_wheel is None
     core._check()
+
+
+async def test_the_longest_timeout_at_the_latest_start_of_a_clock_passes() -> None:
+    """The wake-up for the sum of both is requested, so the wait ends at its deadline."""
+    clock = VirtualClock(start=1e15)
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        waiting = asyncio.create_task(purgatory.wait_until(lambda: False, key="a", timeout=1e15))
+        await clock.settle()
+        await clock.advance(1e15)
+        await clock.advance(1.0)  # a float of this size is not exact to the millisecond
+        assert waiting.done()
+        assert await waiting is False

@@ -30,7 +30,9 @@ __all__ = [
 ]
 
 NOT_QUEUED: Final = -1  # for a task that was never scheduled, and for a bucket outside the delay queue
-FAR_MS: Final = 1 << 60  # later than every deadline
+# Later than every deadline, which is at most the latest time of a clock plus the longest timeout.  This number is only
+# compared, never added to anything, and is the largest int that compiled code does not box.
+FAR_MS: Final = (1 << 62) - 1
 _LONGEST_MS: Final = 10**18  # 31 million years; every sum of times then fits one machine word
 
 
