@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 from purgatory.journal import JournalError
 from purgatory.journal.files import check_footer, checked_batches, data_files, listed_alike, read_footer
 from purgatory.journal.schema import COLUMNS
-from purgatory.pipeline.locations import TABLE, is_uri, listed_file_to_read, local_path, location_to_read
+from purgatory.pipeline.locations import TABLE, TABLE_MARK, is_uri, listed_file_to_read, local_path, location_to_read
 from purgatory.pipeline.spark.session import is_connect
 
 __all__ = [
@@ -201,6 +201,11 @@ def _check_files(path: str, directory: Path, skip_corrupt: bool) -> CheckedFiles
     if unreadable and not skip_corrupt:
         foreign = next((result for result in results if isinstance(result, _Foreign)), None)
         more = f" (and {len(unreadable) - 1} more files)" if len(unreadable) > 1 else ""
+        if foreign is not None and (directory / TABLE_MARK).is_file():
+            quoted = str(directory).replace("`", "``")
+            raise JournalError(
+                f"the journal {path} is a table that a load has written: as a journal, it is {TABLE}parquet.`{quoted}`"
+            )
         if foreign is not None:  # --skip-corrupt would also skip damaged files, which is a different matter
             raise JournalError(f"{foreign}{more}; move it out of the journal's directory")
         raise JournalError(f"{unreadable[0]}{more}; --skip-corrupt skips such files")

@@ -17,7 +17,7 @@ from purgatory.journal import JournalError
 from purgatory.journal.schema import COLUMNS
 
 from .journal_reader import SPARK_SCHEMA, OpenJournal, first_reason, read_journal
-from .locations import TABLE, Location, is_uri, location_for_spark, location_to_read
+from .locations import TABLE, TABLE_MARK, Location, is_uri, location_for_spark, location_to_read
 from .output.directory import BadOutput, check_apart, reason_of
 from .selection import EVERYTHING, Selection
 from .spark.directories import directory_at
@@ -27,8 +27,6 @@ __all__ = ["FORMATS", "Loaded", "load_journal"]
 
 FORMATS: Final = ("parquet", "delta")
 _DAY_MS: Final = 86_400_000
-# In the directory of a table of Parquet files.  Another dataset with folders for dates does not have this file.
-_MARK: Final = "_purgatory_table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,11 @@ def check_table(out: Location, file_format: str, spark: SparkSession | None = No
             )
     elif is_delta:
         raise BadOutput(f"out must be a table of Parquet files, got {out}, which is a table of Delta Lake")
-    elif visible and _MARK not in names:
+    elif visible and TABLE_MARK not in names:
         raise BadOutput(
             f"out must be a new directory or the table of an earlier load, got {out}, which has {visible[0]} and no"
-            f" file {_MARK}; if a load through Spark Connect or with an earlier version has written this table, create"
-            f" an empty file {_MARK} in it"
+            f" file {TABLE_MARK}; if a load through Spark Connect or with an earlier version has written this table,"
+            f" create an empty file {TABLE_MARK} in it"
         )
 
 
@@ -162,8 +160,8 @@ def _check_columns(out: Location, spark: SparkSession) -> None:
 def _add_mark(out: Location, spark: SparkSession) -> None:
     """Mark the directory of a table of Parquet files.  The mark comes first, so that a failed load can be repeated."""
     directory = directory_at(out, spark)
-    if _MARK not in directory.names():
-        directory.write_text(_MARK, "A table that purgatory load has written.\n")
+    if TABLE_MARK not in directory.names():
+        directory.write_text(TABLE_MARK, "A table that purgatory load has written.\n")
 
 
 def check_whole_days(selection: Selection) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 __all__ = [
     "TABLE",
+    "TABLE_MARK",
     "Location",
     "file_at",
     "is_local_mode",
@@ -23,6 +24,8 @@ __all__ = [
 
 Location = str | Path
 TABLE: Final = "table:"  # before the name of a table in Spark's catalog
+# In the directory of a table of Parquet files.  Another dataset with folders for dates does not have this file.
+TABLE_MARK: Final = "_purgatory_table"
 _SPECIAL: Final = re.compile(r"[\[\]{}*?\\]")  # in the patterns of Spark's readers
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # a single letter is a drive
 

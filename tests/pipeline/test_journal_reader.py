@@ -727,3 +727,18 @@ def test_a_file_with_a_time_that_is_no_date_is_named(tmp_path: pathlib.Path, par
     left = check_files(str(tmp_path), skip_corrupt=True)
     assert left is not None
     assert len(left.readable) == 1
+
+
+def test_the_directory_of_a_loaded_table_is_named_as_a_table(tmp_path: pathlib.Path) -> None:
+    """Its files are not foreign, so the error does not advise to move them; the name works for any path."""
+    table = tmp_path / "lake`s" / "date=2026-11-22"
+    table.mkdir(parents=True)
+    times = {name: pa.timestamp("ns", "UTC") for name in ("parked_at", "deadline", "finished_at")}
+    fields = [field.with_type(times.get(field.name, field.type)) for field in ARROW_SCHEMA]
+    pq.write_table(pa.schema(fields).empty_table(), table / "part-0.parquet")
+    with pytest.raises(JournalError, match=r"move it out of the journal's directory"):
+        check_files(str(table.parent))
+    (table.parent / "_purgatory_table").touch()
+    named = re.escape(f"is a table that a load has written: as a journal, it is table:parquet.`{tmp_path}/lake``s`")
+    with pytest.raises(JournalError, match=named):
+        check_files(str(table.parent))
