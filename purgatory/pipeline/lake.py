@@ -5,6 +5,8 @@ or if a date was not over yet.  It does not matter whether the files of the jour
 Other dates in the table stay as they are.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,12 +23,14 @@ from .locations import TABLE, TABLE_MARK, Location, is_uri, location_for_spark, 
 from .output.directory import BadOutput, check_apart, reason_of
 from .selection import EVERYTHING, Selection
 from .spark.directories import directory_at
-from .spark.session import is_connect
+from .spark.session import is_connect, is_temporary
 
-__all__ = ["FORMATS", "Loaded", "load_journal"]
+__all__ = ["FORMATS", "Loaded", "check_catalog", "load_journal"]
 
 FORMATS: Final = ("parquet", "delta")
 _DAY_MS: Final = 86_400_000
+_OWN_CATALOG: Final = "spark_catalog"  # the name of the catalog that every session has
+_FIRST_PART: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*\.")  # not if it is the only part
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,32 @@ def check_table(out: Location, file_format: str, spark: SparkSession | None = No
             f" file {TABLE_MARK}; if a load through Spark Connect or with an earlier version has written this table,"
             f" create an empty file {TABLE_MARK} in it"
         )
+
+
+def check_catalog(out: Location, setting: Callable[[str], str | None]) -> None:
+    """Raise BadOutput if ``out`` is a table of a catalog that ends with the session, and the table with it.
+
+    ``setting``: returns the value of a setting of the session, or None.
+    """
+    name = str(out).removeprefix(TABLE)
+    if not str(out).startswith(TABLE) or "/" in name:  # delta.`/lake/journal` is a directory
+        return
+    match = _FIRST_PART.match(name)
+    first = "" if match is None else match[1] or match[2]
+    if first != _OWN_CATALOG and setting(f"spark.sql.catalog.{first}") is None:
+        first = setting("spark.sql.defaultCatalog") or _OWN_CATALOG
+    if first != _OWN_CATALOG:
+        return
+    if setting("spark.sql.catalogImplementation") != "hive":
+        reason = "in the memory of this command's own session"
+    elif is_temporary(setting("spark.sql.warehouse.dir") or ""):
+        reason = "with its files in a temporary directory, unless spark.sql.warehouse.dir is set"
+    else:
+        return
+    raise BadOutput(
+        f"out must be a table that outlives the command, got {out}, which would be {reason}: use a directory, or --conf"
+        " spark.sql.catalog.NAME=..., or --conf spark.sql.catalogImplementation=hive for a catalog that lasts"
+    )
 
 
 def _check_columns(out: Location, spark: SparkSession) -> None:

@@ -1,8 +1,9 @@
 """The ``load`` command."""
 
 import argparse
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.extras import need
 from purgatory.pipeline.locations import TABLE
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_load"]
 
+# The variables through which Spark finds settings other than those on the command line.
+_CONFIGURATIONS: Final = {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"}
 _EXAMPLES = """\
 examples:
   purgatory load journal --out lake/journal --since 2026-11-22 --until 2026-11-23
@@ -54,7 +57,9 @@ def add_load(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace, console: "Console") -> int:
-    from purgatory.pipeline.lake import check_table, check_whole_days, load_journal
+    from pyspark.sql import SparkSession
+
+    from purgatory.pipeline.lake import check_catalog, check_table, check_whole_days, load_journal
 
     meter = _meter() if options.otel else None
     began = time.perf_counter()
@@ -64,7 +69,14 @@ def _run(options: argparse.Namespace, console: "Console") -> int:
         check_out(options.out)
         check_apart(options.out, [options.journal], below=True)
         check_table(options.out, options.format)
+    # A session that the program has begun, and a Spark Connect server, outlive the command.
+    ends = SparkSession.getActiveSession() is None and remote_url(options) is None
+    if ends and _CONFIGURATIONS.isdisjoint(os.environ):  # otherwise, Spark may have other settings
+        check_apart(options.out, [options.journal], below=True)
+        check_catalog(options.out, dict(options.conf).get)
     with session_for_journal(options, console, spark_writes=True) as spark:
+        if ends:
+            check_catalog(options.out, lambda name: spark.conf.get(name, None))
         loaded = load_journal(
             spark,
             options.journal,

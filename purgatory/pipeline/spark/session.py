@@ -37,6 +37,7 @@ __all__ = [
     "has_local_workers",
     "interruptible",
     "is_connect",
+    "is_temporary",
     "local_settings",
     "silence_state_server",
     "spark_session",
@@ -51,6 +52,7 @@ _DAEMON: Final = "purgatory.pipeline.spark.daemon"
 # This logger warns about each key without a state (every new key) and about each timer that has already been deleted.
 STATE_SERVER: Final = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 _OUT_OF_MEMORY: Final = (3, 52)  # the exit statuses that Java and Spark use
+_SCRATCH: Final = "purgatory-spark-"  # the beginning of the name of a session's temporary directory
 _NO_SPACE: Final = "No space left on device"
 _REAP_S: Final = 5.0  # seconds from the end of the connection to the end of the process
 _STOP_S: Final = 30.0
@@ -87,7 +89,7 @@ def spark_session(
         return
     wanted = dict(settings or {})
     where = master or wanted.get("spark.master") or "local[*]"
-    scratch = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
     try:
         builder = SparkSession.builder.master(where)
         if where.startswith("local"):
@@ -99,6 +101,8 @@ def spark_session(
                 own["spark.driver.extraJavaOptions"] += _SMALL_HEAP
             if is_local_mode(where):  # the workers of an executor may lack the package until it is sent to them
                 own["spark.python.daemon.module"] = _DAEMON
+            if wanted.get("spark.sql.catalogImplementation") == "hive":  # the tables last longer than the session
+                del own["spark.sql.warehouse.dir"]
             wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)
@@ -122,6 +126,11 @@ def has_local_workers(spark: SparkSession) -> bool:
     """Return whether the workers run on this machine and therefore have its packages and its files."""
     # The session's own settings also contain the master, but reading one of them makes Java load Spark SQL.
     return not is_connect(spark) and is_local_mode(spark.sparkContext.master)
+
+
+def is_temporary(warehouse: str) -> bool:
+    """Return whether a warehouse is in the temporary directory of a session that this module has created."""
+    return Path(warehouse).parent.name.startswith(_SCRATCH)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import argparse
 import errno
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import purgatory
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.pipeline.__main__ import _parser, main
 from purgatory.pipeline.commands.options import check_master
-from purgatory.pipeline.lake import check_table
+from purgatory.pipeline.lake import check_catalog, check_table
+from purgatory.pipeline.output.directory import BadOutput
 from purgatory.pipeline.spark import session
 
 HERE = pathlib.Path(purgatory.__file__).parents[1]
@@ -90,6 +92,57 @@ def test_numbers_that_cannot_be_are_refused(refused: Refused, journal: str, tmp_
     said = "error: bucket must be at most 31,536,000 seconds, got 1e+300"
     assert refused("report", journal, "--out", tmp_path / "out", "--bucket", "1e300") == said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_ends_with_the_command_is_refused(
+    refused: Refused, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a setting names a catalog that lasts: otherwise, the load would store nothing and report success."""
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    delta = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    for place, *more in (
+        ("table:mine",),
+        ("table:lake.mine", "--format", "delta", "--conf", delta),
+        ("table:mine", "--conf", "spark.sql.catalog.lake=org.example.Catalog"),
+    ):
+        line = refused("load", journal, "--out", place, *more)
+        said = f"error: out must be a table that outlives the command, got {place}, which would be in the memory of"
+        assert line.startswith(said)
+    with pytest.raises(AssertionError, match="Spark starts"):
+        main(["load", journal, "--out", "table:mine", "--conf", "spark.sql.catalogImplementation=hive"])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "refused"),
+    [
+        ("mine", {}, "in the memory"),
+        ("`lake.mine`", {"spark.sql.catalog.lake": "a"}, "in the memory"),
+        ("spark_catalog.default.mine", {"spark.sql.catalog.spark_catalog": "a"}, "in the memory"),
+        ("lake.db.mine", {"spark.sql.catalog.lake": "a"}, ""),
+        ("`a.b`.db.mine", {"spark.sql.catalog.a.b": "a"}, ""),
+        ("db.mine", {"spark.sql.defaultCatalog": "lake", "spark.sql.catalog.lake": "a"}, ""),
+        ("mine", {"spark.sql.catalogImplementation": "hive"}, ""),
+        (
+            "mine",
+            {
+                "spark.sql.catalogImplementation": "hive",
+                "spark.sql.warehouse.dir": "file:/tmp/purgatory-spark-x/warehouse",
+            },
+            "with its files in a temporary directory",
+        ),
+        ("delta.`/lake/journal`", {}, ""),
+        ("", {}, "in the memory"),
+    ],
+)
+def test_which_tables_outlive_a_session(name: str, settings: dict[str, str], refused: str) -> None:
+    """Those of a catalog with a setting of its own, of Hive, and those that are directories."""
+    if not refused:
+        check_catalog(f"table:{name}", settings.get)
+        return
+    with pytest.raises(BadOutput, match=re.escape(f"outlives the command, got table:{name}, which would be {refused}")):
+        check_catalog(f"table:{name}", settings.get)
 
 
 PATHS = (
