@@ -23,7 +23,7 @@ from .locations import TABLE, TABLE_MARK, Location, is_uri, location_for_spark, 
 from .output.directory import BadOutput, check_apart, reason_of
 from .selection import EVERYTHING, Selection
 from .spark.directories import directory_at
-from .spark.session import is_connect, is_temporary
+from .spark.session import changed_settings, is_connect, is_temporary
 
 __all__ = ["FORMATS", "Loaded", "check_catalog", "load_journal"]
 
@@ -219,10 +219,27 @@ def _replace_dates(rows: DataFrame, out: str, file_format: str) -> None:
     if out.startswith(TABLE):
         name = out.removeprefix(TABLE)
         writer = rows.writeTo(name)
-        if rows.sparkSession.catalog.tableExists(name):
-            writer.overwritePartitions()
-        else:
+        if not rows.sparkSession.catalog.tableExists(name):
             writer.using(file_format).partitionedBy(F.col("date")).create()
+            return
+        try:
+            writer.overwritePartitions()
+        except AnalysisException as error:
+            if "v1 table" not in str(error):
+                raise
+            _insert(rows, name)
         return
     files = rows.write.format(file_format).mode("overwrite").option("partitionOverwriteMode", "dynamic")
     files.partitionBy("date").save(location_for_spark(out))
+
+
+def _insert(rows: DataFrame, name: str) -> None:
+    """Replace dates of a table of Spark's own catalog, which ``overwritePartitions`` does not support.
+
+    Only a setting of the session keeps the other dates; ``insertInto`` ignores the option for a single write.
+    """
+    spark = rows.sparkSession
+    found = spark.table(name).columns
+    missing = [column for column in rows.columns if column not in found]  # too many columns are an error
+    with changed_settings(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
+        rows.select(*missing, *found).write.mode("overwrite").insertInto(name)

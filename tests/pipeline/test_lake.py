@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.journal import JournalError, compact
 from purgatory.journal.files import ARROW_SCHEMA, data_files
@@ -151,6 +152,27 @@ def test_a_report_of_the_table_is_that_of_the_journal(
     one, other = compute(spark, str(journal)), compute(spark, f"table:parquet.`{lake}`")
     for name, table in one.tables.items():
         assert table.equals(other.tables[name]), name
+
+
+def test_a_load_into_a_parquet_table_of_the_catalog_can_be_repeated(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Its dates replace those of the table, and the others stay; the setting of the session is as before."""
+    mode, last = "spark.sql.sources.partitionOverwriteMode", pc.max(recorded(journal)["parked_at"]).as_py()
+    spark.sql(f"CREATE DATABASE lakes LOCATION '{tmp_path / 'lakes'}'")
+    try:
+        for selection in (Selection(), Selection(), Selection.parse(since=f"{last:%Y-%m-%d}")):
+            loaded = load_journal(spark, str(journal), "table:lakes.journal", selection=selection)
+            assert rows_of(spark.table("lakes.journal").toArrow()) == rows_of(recorded(journal))
+            assert spark.conf.get(mode).upper() == "STATIC"
+        assert loaded.rows < 1_500
+        older = spark.table("lakes.journal").drop("refused")
+        older.writeTo("lakes.older").using("parquet").partitionedBy(F.col("date")).create()
+        with pytest.raises(BadOutput, match=r"cannot be written as parquet, table:lakes\.older: .*INSERT_COLUMN_ARITY"):
+            load_journal(spark, str(journal), "table:lakes.older")
+        assert spark.table("lakes.older").count() == 1_500
+    finally:
+        spark.sql("DROP DATABASE lakes CASCADE")
 
 
 def test_a_path_of_a_journal_is_no_pattern(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
