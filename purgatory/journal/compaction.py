@@ -19,10 +19,13 @@ different folders are not merged: a folder ``date=2026-11-22`` keeps its rows, a
 
 import contextlib
 import json
+import operator
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -187,6 +190,8 @@ def _name(group: list[Path]) -> str:
 
 def _write(group: list[Path], unfinished: Path) -> int:
     expected: int = sum(pq.read_metadata(file).num_rows for file in group)
+    unfinished.unlink(missing_ok=True)
+    os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         with pq.ParquetWriter(unfinished, ARROW_SCHEMA, **WRITE_OPTIONS) as writer:
             for table in _pieces(group):
@@ -194,11 +199,25 @@ def _write(group: list[Path], unfinished: Path) -> int:
         written = pq.read_metadata(unfinished).num_rows
         if written != expected:
             raise JournalError(f"{unfinished} must have {expected} rows, got {written}: a file has changed")
+        _share(unfinished, group)
         _flush(unfinished)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     return expected
+
+
+def _share(path: Path, group: list[Path]) -> None:
+    """Give a new file the owner of the files that it replaces, if the system allows that, and their common mode.
+
+    The processes that could read those files can read the new one, and no others, whatever the umask of this process.
+    """
+    statuses = [file.stat() for file in group]
+    for owner, its_group in ((-1, statuses[0].st_gid), (statuses[0].st_uid, -1)):
+        with contextlib.suppress(OSError):
+            os.chown(path, owner, its_group)
+    with contextlib.suppress(OSError):  # not every file system has permissions
+        path.chmod(reduce(operator.and_, (stat.S_IMODE(status.st_mode) for status in statuses)))
 
 
 def _pieces(group: list[Path]) -> Iterator[pa.Table]:
@@ -237,6 +256,7 @@ def _write_note(note: Path, unfinished: Path, merged: Path, group: list[Path]) -
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    _share(beside, group)
     os.replace(beside, note)
     _flush(note.parent)
 

@@ -363,3 +363,48 @@ def test_a_killed_compaction_loses_and_doubles_nothing(tmp_path: pathlib.Path, n
     compact(tmp_path)
     assert rows(tmp_path) == before
     assert len(data_files(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_merged_file_has_the_mode_of_those_that_it_replaces(
+    tmp_path: pathlib.Path, umask: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the umask of the compaction is: no others can read the rows, and the same ones still can.  The note that
+    readers need until the merge is finished has the same mode."""
+    journal(tmp_path)
+    for number, file in enumerate(data_files(tmp_path)):
+        file.chmod(0o644 if number == 0 else 0o640)
+    seen: list[int] = []
+    finish = module._finish
+
+    def noted(note: pathlib.Path) -> None:
+        seen.append(note.stat().st_mode & 0o777)
+        finish(note)
+
+    monkeypatch.setattr(module, "_finish", noted)
+    chowned: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda _, *owner: chowned.append(owner))
+    before = os.umask(umask)
+    try:
+        compact(tmp_path)
+    finally:
+        os.umask(before)
+    files = data_files(tmp_path)
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o640] * 4
+    assert seen == [0o640] * 4
+    assert set(chowned) == {(-1, files[0].stat().st_gid), (files[0].stat().st_uid, -1)}
+
+
+def test_a_file_system_without_owners_and_modes_can_be_compacted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The merged file then has what the system gives it."""
+    before = journal(tmp_path)
+
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", refuse)
+    monkeypatch.setattr(pathlib.Path, "chmod", refuse)
+    assert compact(tmp_path).after == 4
+    assert rows(tmp_path) == before
