@@ -6,7 +6,8 @@ their ``instance``.
 
 A first pass over a few columns counts the operations of each purgatory and takes every n-th parking time; these times
 are enough to place the borders.  If the tasks run on this machine, they read the files with pyarrow, as the tasks of a
-report do; a task reads only the row groups of its piece.  Otherwise, Spark reads the rows and groups them by piece.
+report do; a task reads only the row groups of its pieces.  A task has several pieces if they are small, so that the
+files of many purgatories are not read once for each.  Otherwise, Spark reads the rows and groups them by piece.
 """
 
 import gc
@@ -14,6 +15,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -60,6 +62,7 @@ _SAMPLES_PER_PIECE: Final = 64
 _END_OF_TIME_MS: Final = 1 << 62
 _ROWS_PER_TASK: Final = 2_500_000
 _MOST_TASKS: Final = 2_000
+_ROWS_TOGETHER: Final = 100_000  # of several pieces in one task
 _NO_TIME_MS: Final = -1
 _ENOUGH_ROWS: Final = 60_000  # the rows to replay, in one round or in several rounds together
 _MOST_ROUNDS: Final = 5
@@ -73,13 +76,15 @@ Work = Callable[[pa.Table, int, "Piece"], list[Any]]
 class Piece(NamedTuple):
     """Operations of one purgatory that parked at ``first_ms`` or later and before ``next_ms``.
 
-    ``files``: the files that contain some of these operations; empty if Spark reads the rows.
+    ``files``: the files that contain some of these operations; empty if Spark reads the rows.  ``rows``: about how many
+    operations there are.
     """
 
     owner: Owner
     first_ms: int
     next_ms: int
     files: tuple[str, ...] = ()
+    rows: int = 0
 
 
 class Cut(NamedTuple):
@@ -165,20 +170,24 @@ def _by_owner(rows: pa.RecordBatch) -> Iterator[tuple[Owner, Any]]:
     codes = np.zeros(rows.num_rows, dtype=np.int64)
     for column in encoded:
         codes = codes * max(1, len(column.dictionary)) + column.indices.to_numpy(zero_copy_only=False)
-    for first in np.unique(codes, return_index=True)[1].tolist():
-        source, purgatory, instance = (column[first].as_py() for column in encoded)
-        yield (source, purgatory, instance), np.flatnonzero(codes == codes[first])
+    order = np.argsort(codes, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        if len(mine):
+            source, purgatory, instance = (column[int(mine[0])].as_py() for column in encoded)
+            yield (source, purgatory, instance), mine
 
 
 def _pieces(counted: list[_Counted], piece_rows: int) -> list[Piece]:
     pieces: list[Piece] = []
-    for owner in sorted({one.owner for one in counted}):
-        mine = [one for one in counted if one.owner == owner]
+    of_owner: dict[Owner, list[_Counted]] = {}
+    for one in counted:
+        of_owner.setdefault(one.owner, []).append(one)
+    for owner, mine in sorted(of_owner.items()):
         number, first_ms = sum(one.number for one in mine), min(one.first_ms for one in mine)
         starts = [first_ms, *_borders(mine, -(-number // piece_rows), number, first_ms)]
         for begin, end in zip(starts, [*starts[1:], _END_OF_TIME_MS], strict=True):
             files = {one.file for one in mine if one.first_ms < end and one.last_ms >= begin}
-            pieces.append(Piece(owner, begin, end, tuple(sorted(files - {""}))))
+            pieces.append(Piece(owner, begin, end, tuple(sorted(files - {""})), number // len(starts)))
     return pieces
 
 
@@ -219,7 +228,7 @@ def sample_pieces(pieces: list[Piece], sample: float) -> tuple[list[Piece], floa
 def replay_pieces(
     spark: SparkSession, opened: OpenJournal, pieces: list[Piece], settings: Settings, selection: Selection
 ) -> list[dict[str, Any]]:
-    """Replay each piece with every setting, one piece per task.  Return one row per setting and piece."""
+    """Replay each piece with every setting.  Return one row per setting and piece."""
     rows = map_pieces(spark, opened, pieces, selection, COLUMNS, partial(_replay_piece, settings=tuple(settings)))
     return sorted(rows, key=lambda row: (row["tick_ms"], row["wheel_size"], row["piece"]))
 
@@ -232,11 +241,13 @@ def map_pieces(
     columns: Sequence[str],
     work: Work,
 ) -> list[Any]:
-    """Return the results of ``work`` for all pieces, one piece per task."""
+    """Return the results of ``work`` for all pieces, in order."""
     if reads_files(spark, opened):
         context = spark.sparkContext
-        numbered = context.parallelize(list(enumerate(pieces)), min(len(pieces), _MOST_TASKS))
-        found = numbered.map(partial(_work_on_files, work, tuple(columns), selection)).collect()
+        groups = _together(pieces, context.defaultParallelism)
+        tasks = context.parallelize(groups, min(len(groups), _MOST_TASKS))
+        done = tasks.map(partial(_work_on_files, work, tuple(columns), selection)).collect()
+        found = [results for _, results in sorted((one for some in done for one in some), key=itemgetter(0))]
     else:
 
         def work_on_group(key, table):  # type: ignore[no-untyped-def]  # Spark evaluates type hints
@@ -262,21 +273,63 @@ def _with_piece(spark: SparkSession, rows: DataFrame, pieces: list[Piece], colum
     return rows.join(F.broadcast(table), list(_OWNER), how="inner").where(within).select("piece", *columns)
 
 
-def _work_on_files(work: Work, wanted: tuple[str, ...], selection: Selection, numbered: tuple[int, Piece]) -> list[Any]:
+def _together(pieces: list[Piece], tasks: int) -> list[list[tuple[int, Piece]]]:
+    """Return groups of pieces with their numbers, one group per task.
+
+    Small pieces of the same files are in a group.
+    """
+    most = min(_ROWS_TOGETHER, -(-sum(piece.rows for piece in pieces) // tasks))
+    groups: list[list[tuple[int, Piece]]] = []
+    rows = 0
+    for number, piece in sorted(enumerate(pieces), key=lambda numbered: numbered[1].files):
+        rows += piece.rows
+        if not groups or rows > most:
+            groups.append([])
+            rows = piece.rows
+        groups[-1].append((number, piece))
+    return groups
+
+
+def _work_on_files(
+    work: Work, wanted: tuple[str, ...], selection: Selection, group: list[tuple[int, Piece]]
+) -> list[tuple[int, list[Any]]]:
+    """Return the number of each piece of the group, and the results of ``work`` for it."""
     freeze_modules()
-    number, piece = numbered
-    within = Selection(piece.first_ms, None if piece.next_ms == _END_OF_TIME_MS else piece.next_ms)
+    last_ms = max(piece.next_ms for _, piece in group)
+    within = Selection(min(piece.first_ms for _, piece in group), None if last_ms == _END_OF_TIME_MS else last_ms)
     columns = needed_columns(wanted, selection)
-    found = []
-    for name in piece.files:
+    found: dict[int, list[pa.Table]] = {number: [] for number, _ in group}
+    for name in sorted({name for _, piece in group for name in piece.files}):
         for batch in read_batches(name, columns, partial(parked_row_groups, selection=within)):
-            # A single filter, and before all others, because each filter copies the remaining rows.
-            mine = _operations(batch.filter(_is_in(batch, piece)), selection)
-            missing = [column for column in wanted if column not in mine.schema.names]
-            for column in missing:  # in a file from an earlier release
-                mine = mine.append_column(column, pa.nulls(mine.num_rows, ARROW_SCHEMA.field(column).type))
-            found.append(pa.RecordBatch.from_arrays([plain(mine[column]) for column in wanted], list(wanted)))
-    return work(pa.Table.from_batches(found), number, piece)
+            for number, mine in _of_pieces(batch, group, selection):
+                kept = [
+                    plain(mine[column])
+                    if column in mine.schema.names  # otherwise, the file is from an earlier release
+                    else pa.nulls(mine.num_rows, ARROW_SCHEMA.field(column).type)
+                    for column in wanted
+                ]
+                found[number].append(pa.Table.from_arrays(kept, list(wanted)))
+    # A file that another program has rewritten may have other units or widths than the other files.
+    tables = {number: pa.concat_tables(some, promote_options="permissive") for number, some in found.items()}
+    return [(number, work(tables[number], number, piece)) for number, piece in group]
+
+
+def _of_pieces(
+    batch: pa.RecordBatch, group: list[tuple[int, Piece]], selection: Selection
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the number of each piece of the group that may have rows in the batch, and these rows."""
+    if len(group) == 1:
+        ((number, piece),) = group
+        # A single filter, and before all others, because each filter copies the remaining rows.
+        yield number, _operations(batch.filter(_is_in(batch, piece)), selection)
+        return
+    rows = _operations(batch, selection)
+    parked_ms, places = _ms(rows["parked_at"]), dict(_by_owner(rows))
+    for number, piece in group:
+        mine = places.get(piece.owner)
+        if mine is not None:
+            within = (parked_ms[mine] >= piece.first_ms) & (parked_ms[mine] < piece.next_ms)
+            yield number, rows.take(pa.array(mine[within]))
 
 
 def _is_in(batch: pa.RecordBatch, piece: Piece) -> pa.Array:
