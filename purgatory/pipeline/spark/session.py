@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from purgatory.errors import PurgatoryError
@@ -106,7 +107,7 @@ def spark_session(
             wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)
-        with interruptible():
+        with _started(), interruptible():
             session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
         if where.startswith("local"):
             context = session.sparkContext
@@ -197,7 +198,34 @@ def silence_state_server(spark: SparkSession) -> None:
 
 
 class SparkEnded(PurgatoryError):
-    """Spark cannot continue: its Java process has ended, or the disk with its temporary files is full."""
+    """Spark cannot start or continue: its Java process has ended, or the disk with its temporary files is full."""
+
+
+@contextmanager
+def _started() -> Iterator[None]:
+    """Raise SparkEnded if the block, which starts Spark, fails."""
+    loggers = {logger: logger.level for logger in map(logging.getLogger, ("py4j", "pyspark"))}
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)  # these loggers would report each call that fails
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        status = _status_of(getattr(SparkContext._gateway, "proc", None), error)
+        if status is not None:
+            _forget(SparkContext._active_spark_context)
+        reason = _first_reason(error) if status is None else f"its Java process has ended: {_reason(status)}"
+        raise SparkEnded(f"Spark did not start: {reason}") from error
+    finally:
+        for logger, level in loggers.items():
+            logger.setLevel(level)
+
+
+def _first_reason(error: Exception) -> str:
+    """Return the line of an error from Java that has the Java exception, or the first line of another error."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
 
 
 @contextmanager
