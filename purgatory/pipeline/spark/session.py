@@ -10,9 +10,11 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -53,6 +55,8 @@ _DAEMON: Final = "purgatory.pipeline.spark.daemon"
 # This logger warns about each key without a state (every new key) and about each timer that has already been deleted.
 STATE_SERVER: Final = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 _OUT_OF_MEMORY: Final = (3, 52)  # the exit statuses that Java and Spark use
+_LOCK: Final = "lock"
+_NEW_S: Final = 60.0
 _SCRATCH: Final = "purgatory-spark-"  # the beginning of the name of a session's temporary directory
 _NO_SPACE: Final = "No space left on device"
 _REAP_S: Final = 5.0  # seconds from the end of the connection to the end of the process
@@ -91,7 +95,9 @@ def spark_session(
     wanted = dict(settings or {})
     where = master or wanted.get("spark.master") or "local[*]"
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    lock = _lock(scratch)
     try:
+        _remove_abandoned(scratch.parent)
         builder = SparkSession.builder.master(where)
         if where.startswith("local"):
             _prepare_environment()
@@ -116,6 +122,8 @@ def spark_session(
             yield session
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -192,6 +200,44 @@ def silence_state_server(spark: SparkSession) -> None:
         return
     log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     log4j.core.config.Configurator.setLevel(STATE_SERVER, log4j.Level.ERROR)
+
+
+# Temporary directories
+
+
+def _lock(scratch: Path) -> int | None:
+    """Lock a directory until the process ends.  Return a descriptor, or None if that is impossible, or if another
+    process has the lock.
+    """
+    try:
+        import fcntl
+
+        descriptor = os.open(scratch / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the directories of this user's processes that were killed: their locks are free.
+
+    A directory without a lock file is left alone, and so is a new one, whose process may not have locked it yet.
+    """
+    for scratch in parent.glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            file, directory = os.lstat(scratch / _LOCK), os.lstat(scratch)
+            own = stat.S_ISDIR(directory.st_mode) and directory.st_uid == os.getuid()
+            if not own or time.time() - file.st_mtime < _NEW_S:
+                continue
+            descriptor = _lock(scratch)
+            if descriptor is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+                os.close(descriptor)
 
 
 # The end of a session

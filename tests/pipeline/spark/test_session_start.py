@@ -1,6 +1,10 @@
-"""A session that does not start; without Java."""
+"""A session that does not start and the directories of sessions that were killed; without Java."""
 
+import os
 import pathlib
+import shutil
+import subprocess
+import sys
 import tempfile
 import types
 from typing import Any
@@ -74,3 +78,39 @@ def test_an_interrupted_start_is_no_error_of_spark(scratch: pathlib.Path) -> Non
     error.__context__ = KeyboardInterrupt()
     with pytest.raises(ConnectionResetError), session._started():
         raise error
+
+
+def test_the_directories_of_killed_processes_are_removed(scratch: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Not those of a process that runs, or that may not have locked its directory yet, and none without a lock file.  A
+    link is not followed."""
+    code = "import sys, time; from purgatory.pipeline.spark.session import _lock; from pathlib import Path\n"
+    code += "print(_lock(Path(sys.argv[1])), flush=True); time.sleep(100)"
+    processes = {}
+    for name in ("runs", "killed", "new"):
+        directory = scratch / f"purgatory-spark-{name}"
+        (directory / "local").mkdir(parents=True)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+        command = [sys.executable, "-c", code, str(directory)]
+        processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        for name, process in processes.items():
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) > 2
+            if name != "runs":
+                process.kill()
+                process.wait()
+        victim = tmp_path / "victim"
+        shutil.copytree(scratch / "purgatory-spark-killed", victim)
+        (scratch / "purgatory-spark-link").symlink_to(victim)
+        (scratch / "purgatory-spark-other").mkdir()
+        for file in (*scratch.glob("*/lock"), victim / "lock"):
+            if "new" not in file.parent.name:
+                os.utime(file, (0, 0))
+        session._remove_abandoned(scratch)
+        left = {path.name.rpartition("-")[2] for path in scratch.iterdir()}
+        assert left == {"runs", "new", "link", "other"}
+        assert (victim / "local").is_dir()
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
