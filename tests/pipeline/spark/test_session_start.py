@@ -1,7 +1,8 @@
-"""A session that does not start and the directories of sessions that were killed; without Java."""
+"""A session that does not start, the directories of sessions that were killed, and the log; without Java."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -114,3 +115,12 @@ def test_the_directories_of_killed_processes_are_removed(scratch: pathlib.Path, 
         for process in processes.values():
             process.kill()
             process.communicate()
+
+
+def test_a_path_with_brackets_causes_no_warning() -> None:
+    """Spark warns at each access, although no stream has written the directory; the log of a session omits that."""
+    text = (pathlib.Path(session.__file__).parent / "log4j2.properties").read_text(encoding="utf-8")
+    (pattern,) = re.findall(r"settings\.regex = (.*)", text)
+    said = "Assume no metadata directory. Error while looking for metadata directory in the path: /tmp/a[1]."
+    assert re.fullmatch(pattern, said)
+    assert not re.fullmatch(pattern, "No space left on device")
