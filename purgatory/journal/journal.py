@@ -136,6 +136,8 @@ class Journal(Observer):
         partition_by: Literal["date"] | None = None,
     ) -> None:
         self.record_buffer: RecordBuffer = _Rows(self)
+        if not os.fspath(path):  # for example, from a variable that is not set; pathlib would use the current directory
+            raise ValueError(f"path must be the path of a directory, got {path!r}")
         self.path: Path = Path(os.fspath(path)).absolute()  # the process may change its directory later
         _validate_int("rows_per_file", rows_per_file, 1)
         _validate_int("max_buffered", max_buffered, rows_per_file)

@@ -775,3 +775,10 @@ async def test_the_kind_of_a_wait(tmp_path: pathlib.Path, clock: VirtualClock) -
     ]
     assert [row["kind"] for row in rows(by_hand.path)] == ["GET /jobs/{id}"]
     assert await asyncio.gather(*tasks) == [None, None]
+
+
+@pytest.mark.parametrize("path", ["", b""])
+def test_an_empty_path_is_not_the_current_directory(path: Any) -> None:
+    """It usually comes from a variable that is not set."""
+    with pytest.raises(ValueError, match=r"path must be the path of a directory, got b?''"):
+        Journal(path)
