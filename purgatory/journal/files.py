@@ -65,7 +65,8 @@ ARROW_SCHEMA: Final = pa.schema(
 WRITE_OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
 READ_ERRORS: Final = (OSError, pa.ArrowException, UnicodeDecodeError)  # what pyarrow raises for a file
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
-_START: Final = re.compile(r"-\d+-([0-9a-f]{11})\Z")  # 11 digits: from 2004 to 2527
+_RANDOM: Final = 4  # bytes at the end of the name of a run
+_START: Final = re.compile(r"-\d+-([0-9a-f]{11})(?:[0-9a-f]{8})?\Z")  # 11 digits: from 2004 to 2527
 _LATEST_START_MS: Final = [0]  # the latest start time of the sources in this process
 _SOURCES: Final[set[str]] = set()  # the sources of this process and of the process from which it was forked
 _START_LOCK: Final = threading.Lock()
@@ -84,13 +85,14 @@ _LAST_MS: Final = (date.max.toordinal() - _EPOCH + 1) * _DAY_MS - 1
 
 
 def new_source() -> str:
-    """Return a name for this run of this process: host, process id, and start time in milliseconds.
+    """Return a name for this run of this process: host, process id, and start time in milliseconds with random digits.
 
     All names in a process are different: if a name with this millisecond already exists, the next millisecond is used.
+    The random digits distinguish containers that share a host name and a directory and start in the same millisecond.
     """
     with _START_LOCK:
         start_ms = _LATEST_START_MS[0] = max(time.time_ns() // 1_000_000, _LATEST_START_MS[0] + 1)
-        source = f"{_host()}-{os.getpid()}-{start_ms:x}"
+        source = f"{_host()}-{os.getpid()}-{start_ms:x}{os.urandom(_RANDOM).hex()}"
         _SOURCES.add(source)
     return source
 

@@ -106,3 +106,14 @@ def test_spark_hides_other_names(tmp_path: pathlib.Path, name: str, alike: bool)
     assert [file.name for file in data_files(tmp_path)] == (
         ["part.parquet"] if name.startswith(("part", "date=2026-11-22", "copy")) else []
     )
+
+
+def test_two_containers_that_start_at_once_have_different_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even with one host name, one process id, and one millisecond: otherwise, they would overwrite each other."""
+    monkeypatch.setattr("purgatory.journal.files.time.time_ns", lambda: 1_790_000_000_000_000_000)
+    monkeypatch.setattr("purgatory.journal.files._LATEST_START_MS", [0])
+    one = new_source()
+    monkeypatch.setattr("purgatory.journal.files._LATEST_START_MS", [0])
+    other = new_source()
+    assert one != other
+    assert start_of(one) == start_of(other) == 1_790_000_000_000
