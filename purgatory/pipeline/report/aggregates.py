@@ -98,6 +98,9 @@ _COARSE_CODES: Final = 64 << _COARSE_BITS  # greater than the code of any durati
 _EXACT: Final = 1 << _EXACT_BITS  # smaller durations are not rounded
 _STEPS_PER_DECADE: Final = 8
 _MOST_CELLS: Final = 4_000_000  # in an array that counts by position
+# Each purgatory has such an array for the milliseconds of a file: a sparse one would cost more than sorting.
+_CELLS_PER_CHANGE: Final = 4
+_FEW_CELLS: Final = 10_000
 _MOST_KEY_ROWS: Final = 1_000_000
 # A cell that is a table begins with these bytes; pickled data begins with another byte.  Arrow needs the rest to be
 # aligned.
@@ -632,13 +635,14 @@ def _net(arrivals: Any, ends: Any) -> tuple[Any, Any]:
     """Return the milliseconds in which the number of parked operations changes, and the change in each."""
     first = int(min(ms.min() for ms in (arrivals, ends) if len(ms)))
     length = int(max(ms.max() for ms in (arrivals, ends) if len(ms))) - first + 1
-    if length <= max(_MOST_CELLS, 4 * (len(arrivals) + len(ends))):
+    if length <= _CELLS_PER_CHANGE * (len(arrivals) + len(ends)) + _FEW_CELLS:
         net = np.bincount(arrivals - first, minlength=length) - np.bincount(ends - first, minlength=length)
         at = np.flatnonzero(net)
         return at + first, net[at]
     both = np.concatenate([arrivals, ends])
     steps = np.repeat(np.array([1, -1], dtype=np.int64), [len(arrivals), len(ends)])
-    return _summed(both, steps)
+    at, net = _summed(both, steps)
+    return at[net != 0], net[net != 0]
 
 
 def _counted(values: Any) -> tuple[Any, Any]:

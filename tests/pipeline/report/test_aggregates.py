@@ -1,5 +1,8 @@
 """Aggregates as they go from task to task, without Spark."""
 
+import collections
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
@@ -14,6 +17,7 @@ from purgatory.pipeline.report.aggregates import (
     HOT_OUTCOMES,
     Aggregate,
     Aggregates,
+    _net,
     durations_by_step,
     durations_within,
     step_and_duration,
@@ -154,3 +158,26 @@ def test_a_time_before_the_first_step_is_an_error() -> None:
     _check_times("there", span, 1_000)
     with pytest.raises(JournalError, match=f"the journal there has a time that is too close to the year 1: {first_ms}"):
         _check_times("there", span, 1_000, 604_800_000)
+
+
+@pytest.mark.parametrize("length", [1, 5_000, 60_000, 3_600_000])
+def test_few_changes_cost_no_array_of_every_millisecond(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes are those of a plain count, without zeros, and sorted.  An array is at most four times as long as
+    the changes, and some thousands, because each purgatory of a file has one."""
+    rng = np.random.default_rng(length)
+    arrivals = np.sort(rng.integers(0, length, 200)) + 1_790_000_000_000
+    ends = np.concatenate([arrivals[:100] + rng.integers(0, 30, 100), arrivals[100:]])
+    plain: collections.Counter[int] = collections.Counter(arrivals.tolist())
+    plain.subtract(ends.tolist())
+    lengths: list[int] = []
+    bincount = np.bincount
+
+    def counted(values: Any, minlength: int = 0) -> Any:
+        lengths.append(minlength)
+        return bincount(values, minlength=minlength)
+
+    monkeypatch.setattr(np, "bincount", counted)
+    at, net = _net(arrivals, ends)
+    assert dict(zip(at.tolist(), net.tolist(), strict=True)) == {ms: change for ms, change in plain.items() if change}
+    assert (np.diff(at) > 0).all()
+    assert max(lengths, default=0) <= 12_000
