@@ -1,10 +1,13 @@
 """Build the package: mypyc compiles the core if possible; otherwise the core is plain Python.
 
-The source is the same in both cases.  The core is compiled when a wheel is built or installed, on a CPython with a GIL,
-if a C compiler is available.  It is not compiled in an editable install, because Python would import the extension
-rather than the edited source.  ``PURGATORY_COMPILE=1`` compiles it in an editable install, too;
-``PURGATORY_COMPILE=0`` never compiles it.  mypyc is required only where the core is to be compiled, so a pure wheel can
-be built without it.
+The source is the same in both cases.  The core is compiled when a wheel is built or installed, on a CPython with a GIL
+or on CPython 3.13 without the GIL, if a C compiler is available.  It is not compiled in an editable install, because
+Python would import the extension rather than the edited source.  ``PURGATORY_COMPILE=1`` compiles it in an editable
+install, too; ``PURGATORY_COMPILE=0`` never compiles it.  mypyc is required only where the core is to be compiled, so a
+pure wheel can be built without it.
+
+On CPython 3.13 without the GIL, mypyc is not required but used if it is installed, because one dependency of mypy,
+its native parser, has no wheels there.  docs/how-to/threads.md contains the commands.
 
 The sources do not contain the address of the repository.  If the environment variable ``PURGATORY_URL`` contains it,
 the metadata has the project's URLs, and the links and pictures of the README, which is the long description, are
@@ -27,6 +30,19 @@ CORE = "purgatory/core"
 INTERPRETED = {"delayed_operation.py", "stack_guard.py"}
 MYPYC = "mypy[mypyc]>=2.4"
 
+# CPython does the same, but does not export the function.  No other thread has the new class yet.
+IMMORTAL_CLASS = """
+static PyObject *immortal_class(PyObject *type) {
+    if (type != NULL) {
+        PyObject_GC_UnTrack(type);
+        type->ob_tid = _Py_UNOWNED_TID;
+        type->ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL;
+        type->ob_ref_shared = 0;
+    }
+    return type;
+}
+"""
+
 PLACES = {
     "Homepage": "",
     "Documentation": "/blob/HEAD/docs/index.md",
@@ -35,6 +51,8 @@ PLACES = {
     "Source": "",
 }
 HERE = Path(__file__).parent
+NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+NO_GIL_3_13 = NO_GIL and sys.version_info < (3, 14)
 
 
 def say(message: str) -> None:
@@ -57,8 +75,8 @@ def obstacle() -> str | None:
         return "PURGATORY_COMPILE=0"
     if sys.implementation.name != "cpython":
         return f"mypyc does not support {sys.implementation.name}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED") and setting != "1":
-        return "modules that mypyc compiles are not known to be safe without the GIL"
+    if NO_GIL and sys.version_info >= (3, 14) and setting != "1":
+        return "the compiled core is tested without the GIL only on CPython 3.13"
     if not has_compiler():
         return "no C compiler found"
     return None
@@ -103,9 +121,12 @@ def extensions() -> list[object]:
     core = sorted(
         path.as_posix() for path in Path(CORE).rglob("*.py") if path.name not in INTERPRETED | {"__init__.py"}
     )
-    built = list(mypycify(["--strict", *core], opt_level="3"))
+    options = ["--strict", *["--no-native-parser"] * NO_GIL_3_13]  # the native parser is the dependency without wheels
+    built = list(mypycify([*options, *core], opt_level="3"))
     try:
         support_weak_references(built)
+        if NO_GIL_3_13:
+            support_threads(built)
     except LookupError as error:
         if os.environ.get("PURGATORY_COMPILE") == "1":
             raise
@@ -126,8 +147,7 @@ def support_weak_references(built: list[Extension]) -> None:
 
     Raises LookupError if the code is not as expected.
     """
-    files = [Path(name) for extension in built for name in extension.sources + extension.depends]
-    code = {file.suffix: file for file in files if re.fullmatch(r"__native_[0-9a-f]+\.[ch]", file.name)}
+    code = generated(built)
     header, source = (code[suffix].read_text(encoding="utf-8") for suffix in (".h", ".c"))
     task = "purgatory___core___timer___task___TimerTaskObject"
     fields = re.compile(r"(?<=CPyVTableItem \*vtable;)(\s+uint32_t bitmap;\s+int16_t __is_set_up;[^}]*\} (\w+);)")
@@ -140,6 +160,33 @@ def support_weak_references(built: list[Extension]) -> None:
         raise LookupError(f"mypyc compiles tasks in an unknown way ({len(kinds)}, {sized}, {freed})")
     code[".h"].write_text(fields.sub(r" PyObject *weak_references;\1", header), encoding="utf-8")
     code[".c"].write_text(source, encoding="utf-8")
+
+
+def support_threads(built: list[Extension]) -> None:
+    """Make the compiled classes immortal, by editing the C code.  mypyc (2.4) does this only for CPython 3.14.
+
+    An object counts as a reference to its class.  All threads would write that counter of the class, and wait for each
+    other.  CPython 3.13 makes the classes of Python code immortal for the same reason.
+
+    mypyc also calls a function that CPython 3.13 does not have, to free a module that an import has replaced.  Such a
+    module is not freed.
+
+    Raises LookupError if the code is not as expected.
+    """
+    file = generated(built)[".c"]
+    source, immortal = re.subn(
+        r"(?<= = )(CPyType_FromTemplate\([^;]*\));", r"immortal_class(\1);", file.read_text(encoding="utf-8")
+    )
+    source, included = re.subn(r"(?m)^#include \"__native_internal_[0-9a-f]+\.h\"\n", rf"\g<0>{IMMORTAL_CLASS}", source)
+    if not immortal or included != 1:
+        raise LookupError(f"mypyc compiles classes in an unknown way ({immortal}, {included})")
+    file.write_text(f"#define _PyObject_XDecRefDelayed(module) ((void)(module))\n{source}", encoding="utf-8")
+
+
+def generated(built: list[Extension]) -> dict[str, Path]:
+    """Return the file of C code that contains the core, and its header, by their suffixes."""
+    files = [Path(name) for extension in built for name in extension.sources + extension.depends]
+    return {file.suffix: file for file in files if re.fullmatch(r"__native_[0-9a-f]+\.[ch]", file.name)}
 
 
 def address() -> str:
@@ -171,7 +218,7 @@ url = address()
 # The build front end asks for further requirements with this command.
 asked = sys.argv[1:2] == ["egg_info"]
 setup(
-    setup_requires=[MYPYC] if asked and obstacle() is None else [],
+    setup_requires=[MYPYC] if asked and obstacle() is None and not NO_GIL_3_13 else [],
     ext_modules=extensions(),
     cmdclass={"build_ext": OptionalBuild},
     long_description=readme(url),
