@@ -30,11 +30,12 @@ from purgatory.installation import require_sole_package
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(purgatory.__file__).parent
 _LEFT_OVERS = shutil.ignore_patterns("__pycache__", "*.so", "*.c")
+_ALONE = (sys.executable, "-S", "-I")  # no other package can be imported
 
 
 def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with the package in a directory, and without any other package."""
-    command = [sys.executable, "-S", "-I", "-B", "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{code}"]
+    command = [*_ALONE, "-c", f"import sys; sys.path.insert(0, {str(path)!r})\n{code}"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
 
 
@@ -45,11 +46,22 @@ def pipeline_parser() -> argparse.ArgumentParser:
     return _parser("purgatory")
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a copy of the package, without its compiled core, and with its one dependency.
+
+    The first process of the tests that imports a module of the copy stores the bytecode for the others.
+    """
+    path = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, path / "purgatory", ignore=_LEFT_OVERS)
+    shutil.copy(mypy_extensions.__file__, path)
+    return path
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """Return a directory with a copy of the package, without compiled files, and with its one dependency."""
-    shutil.copytree(PACKAGE, tmp_path / "purgatory", ignore=_LEFT_OVERS)
-    shutil.copy(mypy_extensions.__file__, tmp_path)
+def own_copy(copy: Path, tmp_path: Path) -> Path:
+    """Return such a directory, which the test changes."""
+    shutil.copytree(copy, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -220,12 +232,12 @@ def test_the_list_of_examples_is_complete(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("folder", ["domain", "service"])
-def test_both_distributions_in_one_folder_are_refused(copy: Path, folder: str) -> None:
+def test_both_distributions_in_one_folder_are_refused(own_copy: Path, folder: str) -> None:
     """If the circuit breaker was installed first, the import prints the commands that repair the installation."""
-    assert run("import purgatory", copy).returncode == 0
-    (copy / "purgatory" / folder).mkdir()
-    (copy / "purgatory" / folder / "__init__.py").touch()
-    result = run("import purgatory", copy)
+    assert run("import purgatory", own_copy).returncode == 0
+    (own_copy / "purgatory" / folder).mkdir()
+    (own_copy / "purgatory" / folder / "__init__.py").touch()
+    result = run("import purgatory", own_copy)
     assert result.returncode == 1
     line = result.stderr.splitlines()[-1]
     assert line.startswith(
@@ -235,16 +247,16 @@ def test_both_distributions_in_one_folder_are_refused(copy: Path, folder: str) -
 
 
 @pytest.mark.parametrize("uninstalled", [False, True])
-def test_the_command_reports_it_where_the_import_cannot(copy: Path, uninstalled: bool) -> None:
+def test_the_command_reports_it_where_the_import_cannot(own_copy: Path, uninstalled: bool) -> None:
     """If the circuit breaker replaced or removed ``__init__.py``, the command reports it in one line."""
-    package = copy / "purgatory"
+    package = own_copy / "purgatory"
     if uninstalled:
         (package / "__init__.py").unlink()
     else:
         (package / "__init__.py").write_text("class AsyncCircuitBreakerFactory: ...\n", encoding="utf-8")
         (package / "service").mkdir()
         (package / "service" / "__init__.py").touch()
-    result = run("from purgatory.__main__ import main; sys.exit(main(['--version']))", copy)
+    result = run("from purgatory.__main__ import main; sys.exit(main(['--version']))", own_copy)
     assert result.returncode == 1
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
@@ -308,7 +320,7 @@ def test_a_closed_pipe_ends_a_command_quietly(command: list[str], copy: Path) ->
     )
     try:
         result = subprocess.run(
-            [sys.executable, "-S", "-I", "-B", "-c", code],
+            [*_ALONE, "-c", code],
             stdout=write,
             stderr=subprocess.PIPE,
             check=False,
@@ -387,10 +399,10 @@ def test_a_broken_pipe_is_raised_where_outputs_cannot_be_polled(monkeypatch: pyt
 def test_a_full_disk_ends_a_command_with_one_line(command: str, unbuffered: bool, copy: Path) -> None:
     """The output cannot be written, so the status is 1."""
     code = f"sys.path.insert(0, {str(copy)!r})\nfrom purgatory.__main__ import main; sys.exit(main([{command!r}]))"
-    options = ["-S", "-I", "-B", *(["-u"] if unbuffered else [])]
+    options = ["-u"] if unbuffered else []
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run(
-            [sys.executable, *options, "-c", f"import sys; {code}"],
+            [*_ALONE, *options, "-c", f"import sys; {code}"],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=50,
         )  # fmt: skip
     assert result.stderr == "error: the output cannot be written: No space left on device\n"
@@ -440,9 +452,7 @@ sys.path.insert(0, {str(copy)!r})
 from purgatory.__main__ import main
 sys.exit(main(["demo"]))
 """
-    with subprocess.Popen(
-        [sys.executable, "-S", "-I", "-B", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*_ALONE, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "a reader waits" in line:
