@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import threading
+from functools import cache
 from typing import Any
 
 import pytest
@@ -17,6 +19,21 @@ from purgatory.testing import VirtualClock
 from tests.helpers import Op
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
+
+# The scripts below follow this one, which runs them once for each list of arguments, in children that have the imports.
+# What they fork are children of these children.
+IN_CHILDREN = """
+import asyncio, json, os, sys
+import purgatory, uvloop
+
+for arguments in json.loads(sys.argv[1]):
+    if not (pid := os.fork()):
+        sys.argv[1:] = arguments
+        break
+    print("== ended:", os.waitpid(pid, 0)[1], flush=True)
+else:
+    sys.exit()
+"""
 
 SCRIPT = """
 import asyncio, gc, os, sys
@@ -101,16 +118,38 @@ if sys.argv[2] == "between loops":
 else:
     run(checks() if sys.argv[2] == "never started" else waits())
 """
+VARIANTS = (
+    ("empty", "entered"),
+    ("empty", "not entered"),
+    ("waiting", "entered"),
+    ("waiting", "not entered"),
+    ("between loops", "entered"),
+    ("never started", "entered"),
+)
+
+
+LOOPS = ("asyncio", "uvloop")
+
+
+@cache
+def printed(script: str, variants: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], list[str]]:
+    """Run the script with each loop and variant; return the lines that each of these children prints, with errors."""
+    every = [(loop, *variant) for loop in LOOPS for variant in variants]
+    options = ["-W", "always", "-W", "ignore::DeprecationWarning"]
+    command = [sys.executable, *options, "-c", IN_CHILDREN + script, json.dumps(every)]
+    pipe = subprocess.PIPE
+    done = subprocess.run(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, timeout=50, check=True)
+    texts = done.stdout.split("== ended: 0\n")
+    assert texts.pop() == ""
+    return {arguments: text.splitlines() for arguments, text in zip(every, texts, strict=True)}
 
 
 def lines(*arguments: str) -> list[str]:
-    """Run the script; return what it prints, with the errors."""
-    script = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", SCRIPT, *arguments]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
-    return (done.stdout + done.stderr).splitlines()
+    """Return what the script prints with these arguments."""
+    return printed(SCRIPT, VARIANTS)[arguments]
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_purgatory_that_is_empty_at_the_fork_is_usable_in_the_child(loop: str) -> None:
     """In the child it belongs to no loop, like a new one, and then to the child's loop; the parent still uses it."""
     assert lines(loop, "empty", "entered") == ["child: completed", "child: expired", "parent: expired"]
@@ -122,7 +161,7 @@ def test_a_purgatory_that_is_empty_at_the_fork_is_usable_in_the_child(loop: str)
     ]
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", ["entered", "not entered"])
 def test_operations_that_are_parked_at_the_fork_are_answered_in_the_parent_only(loop: str, how: str) -> None:
     """The child may not use their purgatory, and the error names the fork."""
@@ -136,7 +175,7 @@ def test_operations_that_are_parked_at_the_fork_are_answered_in_the_parent_only(
     assert said == [refused, "parent: expired", "parent: expired"]
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_purgatory_whose_loop_does_not_run_at_the_fork_is_usable_in_both(loop: str) -> None:
     """As a server does that prepares its application in one loop, forks, and serves it in another."""
     assert lines(loop, "between loops", "entered") == [
@@ -147,7 +186,7 @@ def test_a_purgatory_whose_loop_does_not_run_at_the_fork_is_usable_in_both(loop:
     ]
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_timer_that_was_never_started_is_usable_in_both(loop: str) -> None:
     """It belongs to the parent's loop because of a check that was requested, and to the child's loop in the child."""
     assert lines(loop, "never started", "entered") == ["child: completed", "child: expired", "parent: expired"]
@@ -358,14 +397,12 @@ loop.close()
 """
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("state", ["resumed", "stopped"])
 def test_a_thread_may_be_making_a_request_at_the_fork(loop: str, state: str) -> None:
     """The child does not wait for that thread, and neither process misses a later request."""
-    script = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", REQUESTS, loop, state]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
     expected = ["child: COMPLETED", "child ended: 0", "parent: COMPLETED"]
-    assert (done.stdout + done.stderr).splitlines() == expected
+    assert printed(REQUESTS, (("resumed",), ("stopped",)))[loop, state] == expected
 
 
 WAITS = """
@@ -455,22 +492,18 @@ if loop.is_closed():
 run(uses(), loop)
 loop.close()
 """
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-@pytest.mark.parametrize(
-    ("state", "what"),
-    [
-        (state, what)
-        for state in ("stopped", "resumed", "closed", "without a loop")
-        for what in ("an operation", "a deadline", "a subscription", "a lock")
-        if (state, what) != ("without a loop", "a subscription")
-    ],
+STATES = tuple(
+    (state, what)
+    for state in ("stopped", "resumed", "closed", "without a loop")
+    for what in ("an operation", "a deadline", "a subscription", "a lock")
+    if (state, what) != ("without a loop", "a subscription")
 )
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("state", "what"), STATES)
 def test_the_loop_need_not_run_at_the_fork(loop: str, state: str, what: str) -> None:
     """The parent alone answers, whether its loop has stopped or was closed, or there was none; the child is refused."""
-    script = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", WAITS, loop, state, what]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=50, check=False)
     refused = "child: RuntimeError: the timer had tasks when this process was forked"
     expected = {
         "an operation": [refused, refused, "parent: answered"],
@@ -478,4 +511,4 @@ def test_the_loop_need_not_run_at_the_fork(loop: str, state: str, what: str) -> 
         "a subscription": [refused, refused],
         "a lock": ["child: locked=False and True", "parent: locked=True and True"],
     }
-    assert (done.stdout + done.stderr).splitlines() == expected[what]
+    assert printed(WAITS, STATES)[loop, state, what] == expected[what]
