@@ -5,6 +5,7 @@ Each outcome has the same color in all pictures; the colors suit color-blind rea
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -163,6 +164,18 @@ def report_plots(
 
     ``chosen``: see :func:`drawn_purgatories`.  ``deploys``: when new runs of servers began.
     """
+    with drawing():
+        return {name: draw() for name, draw in _plots(tables, bucket_ms, step_ms, chosen, deploys).items()}
+
+
+def _plots(
+    tables: Mapping[str, pa.Table],
+    bucket_ms: int,
+    step_ms: int = 60_000,
+    chosen: Sequence[str] = (),
+    deploys: Sequence[datetime] = (),
+) -> dict[str, Callable[[], Picture]]:
+    """Return the functions that draw the pictures."""
     names = drawn_purgatories(tables["outcomes"], chosen)
     pictures: dict[str, tuple[str, Callable[[pa.Table], Picture]]] = {
         "outcomes": ("outcomes", _outcomes),
@@ -174,8 +187,7 @@ def report_plots(
         "hot_keys_by_wait": ("hot_keys_by_wait", _by_wait),
         "hot_keys_by_expired": ("hot_keys_by_expired", lambda table: _by_expired(table, tables["outcomes"])),
     }
-    with drawing():
-        return {name: draw(tables[table]) for name, (table, draw) in pictures.items() if table in tables}
+    return {name: partial(draw, tables[table]) for name, (table, draw) in pictures.items() if table in tables}
 
 
 def _by_wait(table: pa.Table) -> Picture:

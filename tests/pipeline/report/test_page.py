@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
 
-from purgatory.pipeline.output.figures import drawing, label, seconds
-from purgatory.pipeline.report.page import _occupancy, drawn_purgatories, duration_ticks, report_plots
+from purgatory.pipeline.output.figures import Picture, drawing, label, seconds
+from purgatory.pipeline.report.page import _occupancy, _plots, drawn_purgatories, duration_ticks, report_plots
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
@@ -60,6 +60,12 @@ def tables_of(name: str) -> dict[str, Any]:
     }
 
 
+def plot(name: str, tables: dict[str, Any], bucket_ms: int = 1_000, **more: Any) -> Picture:
+    """One picture of a report; the others are not drawn."""
+    with drawing():
+        return _plots(tables, bucket_ms, **more)[name]()
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(name, marks=() if kind in QUICK else pytest.mark.slow) for kind, name in NAMES.items()],
@@ -94,7 +100,7 @@ def test_any_text_can_be_drawn(drawn: Any) -> None:
 
 def test_steps_of_a_scale_are_durations() -> None:
     """Within one factor of ten, too, the axis of the waits has durations, and no formula as written."""
-    svg = report_plots(tables_of("p"), 1_000)["waits"].svg.decode()
+    svg = plot("waits", tables_of("p")).svg.decode()
     assert "200 ms" in svg
     assert "mathdefault" not in svg
 
@@ -131,7 +137,7 @@ def test_a_long_time_has_few_tooltips() -> None:
         for number in range(1_200)
     ]
     tables = tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}
-    found = tooltips_of(report_plots(tables, 1_000)["occupancy"].svg)
+    found = tooltips_of(plot("occupancy", tables).svg)
     assert len(found) == 120
     assert found[1] == "p: 2024-01-01 00:00:10 to 00:00:20 UTC, peak 19, mean 7.25"
 
@@ -159,7 +165,7 @@ def test_an_outcome_has_no_bar_where_it_has_no_operations() -> None:
         for outcome, start in (("completed", 0.1), ("expired", 0.1), ("expired", 1.0))
     ]
     tables = tables_of("p") | {"wait_histogram": pa.Table.from_pylist(rows)}
-    assert tooltips_of(report_plots(tables, 1_000)["waits"].svg) == [
+    assert tooltips_of(plot("waits", tables).svg) == [
         "p: completed, 100 ms to 133 ms: 2 operations",
         "p: expired, 100 ms to 133 ms: 2 operations",
         "p: expired, 1 s to 1.33 s: 2 operations",
@@ -188,7 +194,7 @@ def occupancy_from(begin: datetime, buckets: int, bucket_ms: int) -> bytes:
         {"purgatory": "p", "bucket": begin + timedelta(milliseconds=bucket_ms * number), "peak": 3, "mean": 1.5}
         for number in range(buckets)
     ]
-    return report_plots(tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, bucket_ms)["occupancy"].svg
+    return plot("occupancy", tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, bucket_ms).svg
 
 
 @pytest.mark.parametrize(
@@ -231,7 +237,8 @@ def test_the_plots_over_time_show_steps_and_deploys() -> None:
         begin + timedelta(minutes=2): {"expired": 2, "expired_by_closing": 1, "refused": 7, "wait_p50": 5.0},
     }
     tables = tables_of("p") | {"over_time": over_time(steps)}
-    pictures = report_plots(tables, 1_000, 60_000, deploys=[begin + timedelta(seconds=90)])
+    names, deploys = ("outcomes_over_time", "waits_over_time"), [begin + timedelta(seconds=90)]
+    pictures = {name: plot(name, tables, step_ms=60_000, deploys=deploys) for name in names}
     spans = [f"p: 2024-01-01 00:0{minute}:00 to 00:0{minute + 1}:00 UTC: " for minute in range(3)]
     assert tooltips_of(pictures["outcomes_over_time"].svg) == [
         spans[0] + "completed 3",
@@ -254,8 +261,8 @@ def test_plots_over_any_time_can_be_drawn(step: timedelta) -> None:
     ms = round(step / timedelta(milliseconds=1))
     for times in ([end], [end - step, end], [datetime(1970, 1, 1, tzinfo=UTC), end], []):
         tables = tables_of("p") | {"over_time": over_time({at: {"completed": 1, "wait_p50": 0.0} for at in times})}
-        pictures = report_plots(tables, 1_000, ms)
-        assert all(pictures[name].png.startswith(b"\x89PNG") for name in ("outcomes_over_time", "waits_over_time"))
+        for name in ("outcomes_over_time", "waits_over_time"):
+            assert plot(name, tables, step_ms=ms).png.startswith(b"\x89PNG")
 
 
 def test_the_busiest_purgatories_have_plots_unless_others_are_chosen() -> None:
@@ -283,17 +290,14 @@ def test_kinds_have_plots_over_time_of_their_own() -> None:
         {"purgatory": name, "kind": "A", "outcome": "completed", "share": 1.0, "operations": 3} for name in "pq"
     ]
     tables = tables_of("p") | {"over_time": pa.concat_tables(rows), "outcomes": pa.Table.from_pylist(outcomes)}
-    pictures = report_plots(tables, 1_000)
+    pictures = [plot(name, tables).svg for name in ("outcomes_over_time", "waits_over_time")]
     titles = {"p", "p · A", "p · B", "q", "q · C"}
-    shown = [
-        [text for text in texts_of(pictures[n].svg) if text in titles]
-        for n in ("outcomes_over_time", "waits_over_time")
-    ]
+    shown = [[text for text in texts_of(svg) if text in titles] for svg in pictures]
     assert shown == [["p", "p · A", "p · B", "q"], ["p · A", "p · B", "q"]]
-    assert tooltips_of(pictures["waits_over_time"].svg)[0].startswith("p · A: ")
+    assert tooltips_of(pictures[1])[0].startswith("p · A: ")
     kinds = [over_time({begin: {"completed": 1}}, kind=f"K{number}") for number in range(13)]
     tables["over_time"] = pa.concat_tables([rows[0], *kinds])
-    assert "K1" not in " ".join(texts_of(report_plots(tables, 1_000)["outcomes_over_time"].svg)), "there is no room"
+    assert "K1" not in " ".join(texts_of(plot("outcomes_over_time", tables).svg)), "there is no room"
 
 
 def test_every_plot_over_time_marks_deploys_with_their_time() -> None:
@@ -306,13 +310,12 @@ def test_every_plot_over_time_marks_deploys_with_their_time() -> None:
     )
     for runs, times in ((1, ["14:41"]), (11, [])):
         deploys = [begin + timedelta(minutes=41 + n) for n in range(runs)]
-        pictures = report_plots(tables, 60_000, deploys=deploys)
         for name in ("outcomes_over_time", "waits_over_time", "occupancy"):
-            assert "new run of a server" in texts_of(pictures[name].svg)
-            assert [
-                text for text in texts_of(pictures[name].svg) if text.startswith("14:4") and text != "14:40"
-            ] == times
-            assert "a new run of a server began" in pictures[name].caption
+            picture = plot(name, tables, 60_000, deploys=deploys)
+            texts = texts_of(picture.svg)
+            assert "new run of a server" in texts
+            assert [text for text in texts if text.startswith("14:4") and text != "14:40"] == times
+            assert "a new run of a server began" in picture.caption
 
 
 def test_a_caption_has_the_length_of_a_tooltip() -> None:
@@ -323,7 +326,7 @@ def test_a_caption_has_the_length_of_a_tooltip() -> None:
             {"purgatory": "p", "bucket": begin + timedelta(seconds=5 * n), "peak": 3, "mean": 1.5}
             for n in range(buckets)
         ]
-        caption = report_plots(tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, 5_000)["occupancy"].caption
+        caption = plot("occupancy", tables_of("p") | {"occupancy": pa.Table.from_pylist(rows)}, 5_000).caption
         assert "in steps of 5 s." in caption
         assert ("tooltip" in caption) == (said is not None)
         assert said is None or f"Each tooltip covers up to {said}." in caption
@@ -338,11 +341,11 @@ def test_the_expired_share_is_beside_that_of_all_operations() -> None:
     ]
     tables = tables_of("p") | {"outcomes": pa.Table.from_pylist(outcomes)}
     tables |= dict.fromkeys(("hot_keys_by_expired", "hot_keys_by_wait"), pa.Table.from_pylist([key]))
-    pictures = report_plots(tables, 1_000)
-    assert "Of all operations, 10.0% expired" in pictures["hot_keys_by_expired"].caption
-    assert "30.0%: 12 of 40 expired" in texts_of(pictures["hot_keys_by_expired"].svg)
-    assert "80 s: 40 operations, mean 2 s, p99 5 s" in texts_of(pictures["hot_keys_by_wait"].svg)
-    assert {"0", "30 s", "60 s"} <= set(texts_of(pictures["hot_keys_by_wait"].svg))
+    by_expired, by_wait = plot("hot_keys_by_expired", tables), texts_of(plot("hot_keys_by_wait", tables).svg)
+    assert "Of all operations, 10.0% expired" in by_expired.caption
+    assert "30.0%: 12 of 40 expired" in texts_of(by_expired.svg)
+    assert "80 s: 40 operations, mean 2 s, p99 5 s" in by_wait
+    assert {"0", "30 s", "60 s"} <= set(by_wait)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +377,7 @@ def test_columns_with_tooltips_cover_their_plot(name: str) -> None:
     tables["occupancy"] = pa.Table.from_pylist(
         [{"purgatory": "p", "bucket": at, "peak": 3, "mean": 1.0} for at in minutes]
     )
-    svg = report_plots(tables, 60_000)[name].svg.decode()
+    svg = plot(name, tables, 60_000).svg.decode()
     places = [corners(path) for path in re.findall(r'<g class="tip"[^>]*><title>[^<]*</title><path d="([^"]*)"', svg)]
     assert len(places) == 30
     (axes,) = re.findall(r'<g id="axes_1">\s*<g id="patch_\d+">\s*<path d="([^"]*)"', svg)
