@@ -6,6 +6,7 @@ import gc
 import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ with contextlib.suppress(ImportError):  # on Windows and some free-threaded Pyth
 if sys.platform == "win32":
     _LOOPS["proactor"] = asyncio.ProactorEventLoop  # the default there
 # The async tests in these files and folders run once.  They run in virtual time, or their subject is what a server
-# answers, so the event loop only calls what is ready.  The tests of aio, of the transports, and of the connections of
-# servers run on every loop.
+# answers, so the event loop only calls what is ready; or their subject is another process, which has its own loop.  The
+# tests of aio, of the transports, and of the connections of servers run on every loop.
 _ONE_LOOP = (
     "asgi",
     "core",
@@ -40,7 +41,12 @@ _ONE_LOOP = (
     "examples/broker/test_versions.py",
     "examples/group",
     "examples/join_group",
+    "examples/test_job_status_relayed.py",
+    "examples/test_long_poll_threads.py",
+    "frameworks/test_celery.py",
+    "frameworks/test_django_notifier.py",
     "locks",
+    "pipeline/stream",
     "proof",
     "relay/test_closing_relay.py",
     "relay/test_lost_connections.py",
@@ -72,9 +78,7 @@ def eager(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> as
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
     """Return the event loops that an async test runs on; with ``--eager-tasks``, their tasks start at once."""
-    path = item.path.relative_to(Path(__file__).parent)
-    one = any(path.is_relative_to(name) for name in _ONE_LOOP)
-    loops = {"asyncio": _LOOPS["asyncio"]} if one else _LOOPS
+    loops = {"asyncio": _LOOPS["asyncio"]} if _is_of_one_loop(item.path) else _LOOPS
     if not config.getoption("--eager-tasks"):
         return loops
 
@@ -87,6 +91,12 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
         return new_eager_loop
 
     return {f"eager-{name}": eagerly(new_loop) for name, new_loop in loops.items()}
+
+
+@cache
+def _is_of_one_loop(path: Path) -> bool:
+    path = path.relative_to(Path(__file__).parent)
+    return any(path.is_relative_to(name) for name in _ONE_LOOP)
 
 
 def pytest_configure(config: pytest.Config) -> None:

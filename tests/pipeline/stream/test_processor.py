@@ -82,22 +82,15 @@ async def test_stream_batch_and_library_agree_row_for_row(seed: int, batch_size:
     assert not [record for record in records if record.record == "dead"]
 
 
-@pytest.fixture(scope="module")
-def thousands() -> tuple[Any, Any, Any]:
-    """Return the rows of two thousand groups, and their ends in a stream and in a batch, for both loops."""
+async def test_thousands_of_groups_agree() -> None:
+    """Two thousand groups, in a stream, in a batch and in the library on an event loop."""
     rows = trace(9, 2000, operations=2, every_kind=True)
     arriving = disordered(rows[:-1], DELAY_MS, 9) + rows[-1:]
     records, _ = through_the_processor(arriving, 4000)
-    return rows, ends_of_records(records), in_batch(rows)
-
-
-async def test_thousands_of_groups_agree(thousands: tuple[Any, Any, Any]) -> None:
-    """Two thousand groups, in a stream, in a batch and in the library on an event loop."""
-    rows, streamed, batch = thousands
     expected = await in_process(rows)
     assert len(expected) == 4000
-    assert streamed == expected
-    assert batch == expected
+    assert ends_of_records(records) == expected
+    assert in_batch(rows) == expected
 
 
 def test_nothing_is_kept_when_everyone_has_ended() -> None:
