@@ -47,14 +47,16 @@ def skip_without(name: str) -> None:
 async def shared() -> AsyncIterator[Start]:
     """Return a function that starts a server, or returns it if it runs.  Each test that shares it has keys of its own.
 
-    At the end, each server gets SIGTERM, exits, and has written no traceback.
+    A key has two places, and with ``GET /poll/KEY`` a client has two, which each test leaves free.  At the end, each
+    server gets SIGTERM, exits, and has written no traceback.
     """
     running: dict[tuple[str, ...], ServerProcess] = {}
 
     async def start(name: str, **environment: str) -> ServerProcess:
         skip_without(name)
         if (name, *environment) not in running:
-            running[name, *environment] = await stack.enter_async_context(ServerProcess(name, **environment))
+            limits = {"MAX_PARKED_PER_KEY": "2", "PER_CLIENT": "2"}
+            running[name, *environment] = await stack.enter_async_context(ServerProcess(name, **limits, **environment))
         return running[name, *environment]
 
     async with AsyncExitStack() as stack:
@@ -153,53 +155,51 @@ async def test_after_a_wait_the_request_goes_on(name: str, shared: Start) -> Non
         assert (status, body) == (200, b"the body")
 
 
+@sharing
 @pytest.mark.parametrize("name", _ONE_EACH)
-async def test_a_full_key_is_refused_with_429(name: str) -> None:
+async def test_a_full_key_is_refused_with_429(name: str, shared: Start) -> None:
     """The response has Retry-After; other requests on the connection continue."""
-    skip_without(name)
-    async with ServerProcess(name, MAX_PARKED_PER_KEY="1") as server:
-        client = await server.connect()
-        client.send("GET", "/poll/a?timeout=3600")
-        await server.until(lambda: server.count("parked") == 1)
-        probe = await server.connect()
-        probe.send("GET", "/poll/a")
-        status, headers, body = await probe.response()
-        assert (status, headers["retry-after"]) == (429, "2")
-        assert b"too many requests are waiting for this resource" in body
-        probe.send("GET", "/healthz/")
-        assert (await probe.response())[0] == 200
+    server = await shared(name)
+    waiting = [await server.connect() for _ in range(2)]
+    for client in waiting:
+        client.send("POST", "/poll/full", "Content-Length: 0")
+    await server.until(lambda: server.count("parked", "full") == 2)
+    probe = await server.connect()
+    probe.send("POST", "/poll/full", "Content-Length: 0")
+    status, headers, body = await probe.response()
+    assert (status, headers["retry-after"]) == (429, "2")
+    assert b"too many requests are waiting for this resource" in body
+    probe.send("GET", "/healthz/")
+    assert (await probe.response())[0] == 200
 
 
+@sharing
 @pytest.mark.parametrize(
     "name", ["uvicorn", "gunicorn, uvicorn worker", "gunicorn, its asgi worker", "hypercorn", "granian"]
 )
-async def test_a_pipelined_request_hides_a_hang_up_but_takes_few_places(name: str) -> None:
+async def test_a_pipelined_request_hides_a_hang_up_but_takes_few_places(name: str, shared: Start) -> None:
     """Servers stop reading when the next request has arrived, so they do not notice the reset.  ``per_client`` limits
     the places that such a client holds, the deadline ends them, and no traceback is printed.
     """
-    skip_without(name)
+    server = await shared(name)
     notices = name == "gunicorn, its asgi worker"
-    async with ServerProcess(name, PER_CLIENT="2") as server:
-        for number in (1, 2):
-            client = await server.connect()
-            client.send("GET", "/poll/a?timeout=1")
-            client.send("GET", "/poll/a?timeout=1")
-            await server.until(lambda parked=number: server.count("parked") >= parked)
-            client.hang_up(reset=True)
-            if notices:
-                await server.until(lambda withdrawn=number: server.count("withdrawn") >= withdrawn)
-        if not notices:
-            assert server.count("withdrawn") == 0
-            assert await get(server, "/poll/b?timeout=1") == 429
-        other = Client(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0)))
-        other.send("GET", "/poll/b?timeout=0.01")
-        assert (await other.response())[0] == 204
-        other.hang_up()
-        if not notices:
-            await server.until(lambda: server.count("expired") + server.count("withdrawn") >= 3)
-        server.signal()
-        await server.exited()
-        assert not any("Traceback" in line for line in server.output), "".join(server.output)
+    for number in (1, 2):
+        client = await server.connect()
+        client.send("GET", "/poll/hidden?timeout=1")
+        client.send("GET", "/poll/hidden?timeout=1")
+        await server.until(lambda parked=number: server.count("parked", "hidden") >= parked)
+        client.hang_up(reset=True)
+        if notices:
+            await server.until(lambda withdrawn=number: server.count("withdrawn", "hidden") >= withdrawn)
+    if not notices:
+        assert server.count("withdrawn", "hidden") == 0
+        assert await get(server, "/poll/other?timeout=1") == 429
+    other = Client(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0)))
+    other.send("GET", "/poll/other?timeout=0.01")
+    assert (await other.response())[0] == 204
+    other.hang_up()
+    if not notices:
+        await server.until(lambda: server.count("expired", "hidden") + server.count("withdrawn", "hidden") >= 2)
 
 
 class UnixServerProcess(ServerProcess):
