@@ -1,5 +1,6 @@
 """Real servers, started from their command lines: hang-ups, refusals, SIGTERM, and limits of requests.
 
+The application uses FastAPI, or Starlette where a test is about the server or starts a server of its own.
 The polls of these tests have an hour's deadline: a server that exits at all has answered them before.
 """
 
@@ -33,6 +34,7 @@ _NEEDS = {
 }
 Start = Callable[..., Awaitable[ServerProcess]]
 sharing = pytest.mark.asyncio(loop_scope="module", loop_factories=["asyncio"])
+_STARLETTE = "tests.asgi.starlette_app:app"
 _ONE_EACH = ["uvicorn", "gunicorn, its asgi worker", "hypercorn", "granian"]
 
 
@@ -81,7 +83,7 @@ async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> N
 async def test_a_preloaded_application_with_an_inspector_serves(name: str) -> None:
     """The master imports the application, inspector included, and forks; each worker uses its copy of the purgatory."""
     skip_without(name)
-    async with ServerProcess(name, options=["--preload"], INSPECTOR="1") as server:
+    async with ServerProcess(name, _STARLETTE, ["--preload"], INSPECTOR="1") as server:
         client = await server.connect()
         client.send("GET", "/poll/a?timeout=3600")
         await server.until(lambda: server.count("parked") == 1)
@@ -104,7 +106,7 @@ async def test_a_thousand_connections_are_answered_or_withdrawn() -> None:
 async def test_a_hang_up_withdraws_the_operation(name: str) -> None:
     """With a limit of one, the next client can wait as soon as the last one has closed or reset its connection."""
     skip_without(name)
-    async with ServerProcess(name, MAX_PARKED="1") as server:
+    async with ServerProcess(name, _STARLETTE, MAX_PARKED="1") as server:
         waiting = await server.connect()
         waiting.send("GET", "/poll/a?timeout=3600")
         for number, reset in ((1, False), (2, True)):
@@ -281,7 +283,7 @@ async def test_a_stream_whose_client_sent_another_request_ends_when_it_sends(nam
 async def test_a_grace_that_the_server_would_cut_short_is_shortened(name: str, options: list[str], limit: str) -> None:
     """The log has a warning at the start, and the parked request is answered before the server drops it."""
     skip_without(name)
-    async with ServerProcess(name, options=options, GRACE="5") as server:
+    async with ServerProcess(name, _STARLETTE, options, GRACE="5") as server:
         expected = f"grace=5 is not below {limit}"
         await server.until(lambda: any(expected in line for line in server.output))
         client = await server.connect()
@@ -377,7 +379,7 @@ async def test_a_hang_up_passes_base_http_middleware(name: str, shared: Start) -
 async def test_a_stream_of_events_ends_with_its_client_or_with_the_server(name: str) -> None:
     """A disconnect ends the subscription; at SIGTERM the response is completed, also during a grace period."""
     skip_without(name)
-    async with ServerProcess(name, GRACE="3600") as server, aiohttp.ClientSession() as session:
+    async with ServerProcess(name, _STARLETTE, GRACE="3600") as server, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}/events/a"
         leaving, staying = await session.get(url), await session.get(url)
         await server.until(lambda: server.count("parked") == 2)
@@ -429,7 +431,7 @@ async def test_a_worker_that_reaches_its_limit_of_requests_answers_every_client(
     """No signal reaches such a worker; its parked requests are answered as at SIGTERM, and a new worker serves."""
     skip_without(name)
     limit = "--limit-max-requests" if name.startswith("uvicorn") else "--max-requests"
-    async with ServerProcess(name, options=[limit, "2"]) as server:
+    async with ServerProcess(name, _STARLETTE, [limit, "2"]) as server:
         client = await server.connect()
         client.send("GET", "/poll/a?timeout=3600")
         await server.until(lambda: server.count("parked") == 1)

@@ -1,0 +1,44 @@
+"""The polls and streams of :mod:`benchmarks.shutdown_app` without FastAPI, whose import is half of a server's start."""
+
+import os
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from benchmarks.shutdown_room import events, limit, own, room
+from purgatory.asgi import EventSourceResponse, health, inspector, install_errors, purgatory_lifespan, waiting
+
+__all__ = ["app"]
+
+app = Starlette(lifespan=purgatory_lifespan(room, grace=float(os.environ.get("GRACE", "0")), lifespan=own))
+install_errors(app, retry_after=2)
+app.mount("/healthz", health(room))
+if "INSPECTOR" in os.environ:
+    app.mount("/purgatory", inspector(room))
+waits = waiting(room, per_client=limit("PER_CLIENT"))
+
+
+async def poll(request: Request) -> Response:
+    """Wait for an event; answer 200 with the number of events, or 204 if there is none in time."""
+    key, wait = request.path_params["key"], await waits(request)
+    if await wait.until(lambda: key in events, keys=[key], timeout=float(request.query_params["timeout"])):
+        return Response(str(events.count(key)))
+    return Response(status_code=204)
+
+
+async def post(request: Request) -> Response:
+    """Append an event; answer with the number of requests that this completed."""
+    key = request.path_params["key"]
+    events.append(key)
+    return Response(str(room.check_and_complete(key)))
+
+
+async def follow(request: Request) -> EventSourceResponse:
+    """Send every check of the key as a server-sent event."""
+    return EventSourceResponse(room.changes([request.path_params["key"]], heartbeat=3600))
+
+
+app.add_route("/poll/{key}", poll)
+app.add_route("/events/{key}", post, methods=["POST"])
+app.add_route("/events/{key}", follow)
