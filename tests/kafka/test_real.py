@@ -3,6 +3,7 @@
 import itertools
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,14 @@ from tests.kafka.jars import jars
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("default")]
 
 TOPICS = (f"topic-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def real_kafka() -> Iterator[RealKafka]:
+    """The broker of the other files, which ends with this one: while it is idle, it needs 3 % of a CPU."""
+    jars()
+    with RealKafka(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100) as broker:
+        yield broker
 
 
 @pytest.fixture(params=[client.name for client in CLIENTS])
