@@ -19,8 +19,8 @@ the reaper                              "the reaper is cancelled", and every sce
 ``check_soon``, ``check_threadsafe``    "complete and expire", "a crowd and closing", "from another thread"
 ======================================  ==============================================================================
 
-Each scenario runs in ten orders, with ``--slow`` in thirty; ``SCHEDULE_SEEDS=1000 pytest tests/proof/test_schedules.py``
-tries more.
+Each scenario runs in ten orders, with ``--slow`` in thirty.  ``SCHEDULE_SEEDS=1000 pytest
+tests/proof/test_schedules.py`` tries more.
 """
 
 import asyncio
