@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.fifo import TIMEOUT, Fifo
-from benchmarks.journal import Turns, serve
 from benchmarks.lateness import RATE, operations_late
 from benchmarks.lateness import run as run_late
 from benchmarks.measure import cpu, loops, new_loop
@@ -22,7 +21,6 @@ from benchmarks.stall import run as run_stall
 from benchmarks.timers import CallLater, OwnTasks
 from benchmarks.waiting import Park, WaitUntil
 from purgatory import Purgatory, SystemTimer
-from purgatory.journal import Journal
 
 __all__ = ["LOADS", "Load"]
 
@@ -281,6 +279,9 @@ def _memory() -> Iterator[Sample]:
 def _journals(name: str, *, written: bool) -> None:
     @_load(name)
     def journal() -> Iterator[Sample]:
+        from benchmarks.journal import Turns, serve  # needs the extra 'journal'
+        from purgatory.journal import Journal
+
         async def sample() -> float:
             turns = Turns()
             with tempfile.TemporaryDirectory() as folder:
