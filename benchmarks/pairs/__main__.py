@@ -106,8 +106,10 @@ class _Child:
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
     def sample(self) -> float:
         assert self._process.stdin is not None

@@ -9,7 +9,6 @@ import pytest
 from benchmarks.pairs import __main__ as pairs
 from benchmarks.pairs.loads import LOADS
 from benchmarks.pairs.variants import VARIANTS
-from purgatory import COMPILED
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,15 +35,6 @@ def test_a_checkout_beside_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(now.replace(",", "")) > 0
     assert 0.2 < float(ratio) < 5
     assert row.endswith("  park + cancel")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(COMPILED, reason="this checkout is compiled")
-def test_the_cost_of_a_feature_needs_a_compiled_checkout(capsys: pytest.CaptureFixture[str]) -> None:
-    """The copy without the feature is compiled, so an interpreted checkout is refused."""
-    with pytest.raises(SystemExit):
-        pairs.main(["--without", "thread-check", "--only", "park + cancel"])
-    assert "must be compiled, or neither" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", VARIANTS)
