@@ -633,7 +633,7 @@ class Purgatory(BasePurgatory, Generic[Op]):
 def finish(
     purgatory: Purgatory[Any], operation: DelayedOperation[Any], waiter: "asyncio.Future[Any]", error: BaseException
 ) -> Coroutine[Any, Any, Any] | None:
-    """Clean up after the await of :meth:`PurgatoryCore.submit_and_wait`'s future has raised, because the task was
+    """Clean up after awaiting the future of :meth:`PurgatoryCore.submit_and_wait` has raised, because the task was
     cancelled or the operation failed.
 
     Return None if the caller must re-raise.  If the future belongs to another event loop, which has stopped, nothing

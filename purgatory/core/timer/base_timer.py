@@ -73,7 +73,7 @@ class BaseTimer:
         self._read: Callable[[], float] | None = clock.reader()
         self._loop: Any = None  # the event loop of the subclass, once it has one
         self._started_in: Any = None  # the event loop in which the subclass has started its reaper
-        self._reaper_task: Any = None  # the task of this reaper, before the first start None
+        self._reaper_task: Any = None  # the task of this reaper; None before the first start
         self.closed: bool = False
         self._next_wake_ms: i64 = FAR_MS
 

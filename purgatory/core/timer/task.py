@@ -55,10 +55,10 @@ class TimerTask:
 
     __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    # Two fields of operations are here, because they fill the word of a compiled object that would else be half empty.
-    # 1 once __init__ of an operation has run.  Compiled code can read the default before that; in interpreted code, the
-    # slot of Operation hides it.  It must remain the first field, because setup.py recognizes the compiled tasks by it
-    # and puts their slot for weak references before it.
+    # These two fields belong to operations.  They are declared here so that they share a word with the flags of a
+    # compiled object.  _is_set_up is 1 once __init__ of an operation has run.  Compiled code can read the default
+    # before that; in interpreted code, the slot of Operation hides it.  It must remain the first field, because
+    # setup.py recognizes the compiled tasks by it and puts their slot for weak references before it.
     _is_set_up: i16 = 0
     _state: i16
     _delay_ms: i64
