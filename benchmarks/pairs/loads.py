@@ -20,7 +20,7 @@ from benchmarks.stall import close, expire
 from benchmarks.stall import run as run_stall
 from benchmarks.timers import CallLater, OwnTasks
 from benchmarks.waiting import Park, WaitUntil
-from purgatory import Purgatory, SystemTimer
+from purgatory import Purgatory, SystemTimer, TimerTask
 
 __all__ = ["LOADS", "Load"]
 
@@ -189,36 +189,29 @@ for _size in (10_000, 1_000_000):
     _timers("TimerTask, add + cancel", _size, OwnTasks)
 
 
-@_load("TimerTask, add + cancel of the same, nothing else outstanding")
-def _alone() -> Iterator[Sample]:
-    number = 4_000
+def _alone(name: str, add: Callable[[SystemTimer], TimerTask]) -> None:
+    @_load(f"{name} of the same, nothing else outstanding")
+    def alone() -> Iterator[Sample]:
+        async def sample() -> float:
+            number = 4_000
+            async with SystemTimer() as timer:
+                start = cpu()
+                for _ in range(number):
+                    add(timer).cancel()
+                return (cpu() - start) / number * 1e9
 
-    async def sample() -> float:
-        async with SystemTimer() as timer:
-            start = cpu()
-            for _ in range(number):
-                task = NoopTask(400_000)
-                timer.add(task)
-                task.cancel()
-            return (cpu() - start) / number * 1e9
-
-    with _loop() as run:
-        yield lambda: run(sample())
+        with _loop() as run:
+            yield lambda: run(sample())
 
 
-@_load("call_later + cancel of the same, nothing else outstanding")
-def _call_alone() -> Iterator[Sample]:
-    number = 4_000
+def _added(timer: SystemTimer) -> TimerTask:
+    task = NoopTask(400_000)
+    timer.add(task)
+    return task
 
-    async def sample() -> float:
-        async with SystemTimer() as timer:
-            start = cpu()
-            for _ in range(number):
-                timer.call_later(400.0, noop).cancel()
-            return (cpu() - start) / number * 1e9
 
-    with _loop() as run:
-        yield lambda: run(sample())
+_alone("TimerTask, add + cancel", _added)
+_alone("call_later + cancel", lambda timer: timer.call_later(400.0, noop))
 
 
 @_load("park + expire")
