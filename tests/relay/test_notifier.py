@@ -143,7 +143,10 @@ def test_processes_that_are_forked(engine: Engine, channel: str) -> None:
                     os._exit(1)
             assert os.waitpid(pid, 0)[1] == 0
             notifier.check(f"parent {number}")
-        assert [key for key, _ in listening.wait_for(5)] == ["parent", "child 0", "parent 0", "child 1", "parent 1"]
+        received = [str(key) for key, _ in listening.wait_for(5)]
+        assert sorted(received) == ["child 0", "child 1", "parent", "parent 0", "parent 1"]
+        # only the notices of one connection arrive in order
+        assert [key for key in received if key.startswith("parent")] == ["parent", "parent 0", "parent 1"]
         assert notifier._has_published
 
 
