@@ -6,6 +6,7 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
@@ -482,7 +483,7 @@ class Wait:
                         operation.extend_to(deadline)
                 if at_once or refused:
                     attempt = getattr(self._given, "_try_without_parking", None) or room._core.try_without_parking
-                    return attempt(operation, keys, (lambda: self._refuse(client)) if refused else None)
+                    return attempt(operation, keys, partial(self._refuse, client) if refused else None)
                 if self._park is not None:
                     watched = connection.watch(operation)
                     connection.check()  # a reader without a task may have read the disconnect
