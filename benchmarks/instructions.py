@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from purgatory import COMPILED, Purgatory
 from purgatory.core.operation.waits import MISSING, until_wait
@@ -186,13 +185,6 @@ def _requests(form: str) -> Callable[[int], Awaitable[None]]:
     return polls
 
 
-async def _undetected(number: int) -> None:
-    from purgatory.asgi.connection import Connection
-
-    with patch.object(Connection, "watch", lambda connection, operation: False):
-        await _requests("wait")(number)
-
-
 LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
     "class": ("park + check, 1,000 outstanding, one key, a user's class", _user_class),
     "text": ("the same with a str as the key", _text_keys),
@@ -207,7 +199,10 @@ LOADS: dict[str, tuple[str, Callable[[int], Awaitable[None] | None]]] = {
     "made": ("a bare future, and the operation of a wait_until that is only made", _made),
     "event": ("the same with asyncio.timeout and an Event", _event),
     "request": ("a request to uvicorn that purgatory.asgi parks, ten answers for each check", _requests("wait")),
-    "request-undetected": ("the same, but without reading from the connection to detect a disconnect", _undetected),
+    "request-undetected": (
+        "the same, but without reading from the connection to detect a disconnect",
+        _requests("undetected"),
+    ),
     "request-event": ("the same with asyncio.timeout and an Event", _requests("event")),
     "request-reader": ("the same with a task that detects the disconnect", _requests("event-reader")),
 }

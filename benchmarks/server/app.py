@@ -32,8 +32,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from purgatory import Purgatory
+from purgatory import DelayedOperation, Purgatory
 from purgatory.asgi import Wait, purgatory_lifespan
+from purgatory.asgi.connection import Connection
 
 __all__ = ["FORMS", "Collector", "Topic", "WithThresholds", "make_app"]
 
@@ -79,6 +80,21 @@ class WithWait(Form):
 
     async def wake(self, key: str, topic: Topic) -> None:
         self.room.check_and_complete(key)
+
+
+class WithoutDetection(WithWait):
+    """The same, but nothing reads from the connection, so a client that hangs up is not noticed."""
+
+    async def wait(self, request: Request, key: str, topic: Topic, after: int) -> bool:
+        request._receive = _NeverRead(request.scope, request.receive)
+        return await super().wait(request, key, topic, after)
+
+
+class _NeverRead(Connection):
+    __slots__ = ()
+
+    def watch(self, operation: DelayedOperation[Any]) -> bool:
+        return False
 
 
 class WithThresholds(WithWait):
@@ -149,6 +165,7 @@ class WithCondition(Form):
 
 FORMS: dict[str, type[Form]] = {
     "wait": WithWait,
+    "undetected": WithoutDetection,
     "thresholds": WithThresholds,
     "event": WithEvent,
     "event-reader": WithEventAndReader,

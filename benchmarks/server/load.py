@@ -91,12 +91,18 @@ class Client:
 
     def response(self) -> bytes:
         """Wait for the one pending response; return its body.  Raise RuntimeError unless its status is 200."""
-        while not (received := self.receive()):
-            pass
-        ((status, body),) = received
-        if status != 200:
-            raise RuntimeError(f"the server must answer 200, got {status}")
+        (body,) = self.responses(1)
         return body
+
+    def responses(self, number: int) -> list[bytes]:
+        """Wait for the pending responses; return their bodies.  Raise RuntimeError unless each has the status 200."""
+        received: list[tuple[int, bytes]] = []
+        while len(received) < number:
+            received += self.receive()
+        for status, _ in received:
+            if status != 200:
+                raise RuntimeError(f"the server must answer 200, got {status}")
+        return [body for _, body in received]
 
 
 class Load:
@@ -154,34 +160,61 @@ class Load:
 
     def publish(self) -> float:
         """Publish to the next key; return the seconds until the last request that it completes is answered."""
-        key = self._next_key
-        self._next_key = (key + 1) % self.shape.keys
-        waiting = self._waiting[key]
-        self._ends[key] += 1
-        end = self._ends[key]
-        due: set[int] = set()
-        while waiting and waiting[0].after < end:
-            due.add(waiting.popleft().socket.fileno())
-        if len(due) != self.shape.completed:
-            raise RuntimeError(f"a publish must complete {self.shape.completed}, got {len(due)}")
-        expected = b"%d" % end
         began = time.perf_counter()
-        self._publisher.send("POST", f"/topics/{self._prefix}{key}")
-        self._collect(due, expected)
+        due, expected = self._send_publish()
+        self._collect(due)
         took = time.perf_counter() - began
-        if (published := self._publisher.response()) != expected:
-            raise RuntimeError(f"the topic must end at {end}, got {published!r}")
+        self._receive_published([expected])
         return took
 
-    def one_pass(self) -> list[float]:
-        """Publish as often as the shape specifies; let the answered clients wait again; return the latencies."""
+    def one_pass(self, *, busy: bool = False) -> list[float]:
+        """Publish as often as the shape specifies; let the answered clients wait again; return the latencies.
+
+        ``busy``: do not wait for answers before the next publish, so that the server always has a next request; there
+        are no latencies then.
+        """
         before = [list(clients) for clients in self._waiting]
-        latencies = [self.publish() for _ in range(self.shape.publishes)]
+        latencies = []
+        if busy:
+            self._publish_all()
+        else:
+            latencies = [self.publish() for _ in range(self.shape.publishes)]
         for clients, left in zip(before, self._waiting, strict=True):
             for client in clients[: len(clients) - len(left)]:
                 self._poll(client)
         self._until_entered()
         return latencies
+
+    def _publish_all(self) -> None:
+        due: dict[int, bytes] = {}
+        published = []
+        for _ in range(self.shape.publishes):
+            completed, expected = self._send_publish()
+            due |= completed
+            published.append(expected)
+        self._collect(due)
+        self._receive_published(published)
+
+    def _send_publish(self) -> tuple[dict[int, bytes], bytes]:
+        """Publish to the next key; return the answers of the completed requests, by descriptor, and the publisher's."""
+        key = self._next_key
+        self._next_key = (key + 1) % self.shape.keys
+        waiting = self._waiting[key]
+        self._ends[key] += 1
+        end = self._ends[key]
+        expected = b"%d" % end
+        due: dict[int, bytes] = {}
+        while waiting and waiting[0].after < end:
+            due[waiting.popleft().socket.fileno()] = expected
+        if len(due) != self.shape.completed:
+            raise RuntimeError(f"a publish must complete {self.shape.completed}, got {len(due)}")
+        self._publisher.send("POST", f"/topics/{self._prefix}{key}")
+        return due, expected
+
+    def _receive_published(self, expected: list[bytes]) -> None:
+        received = self._publisher.responses(len(expected))
+        if received != expected:
+            raise RuntimeError(f"the topics must end at {expected}, got {received}")
 
     def _poll(self, client: Client) -> None:
         waiting = self._waiting[client.key]
@@ -196,14 +229,16 @@ class Load:
         self._publisher.send("GET", f"/entered/{self._sent}")
         self._publisher.response()
 
-    def _collect(self, due: set[int], expected: bytes) -> None:
-        """Receive the responses to these clients only."""
+    def _collect(self, due: dict[int, bytes]) -> None:
+        """Receive the responses to these clients only, each with this body."""
         while due:
             ready = self._epoll.poll(_PATIENCE_S)
             if not ready:
                 raise RuntimeError(f"{len(due)} requests are not answered within {_PATIENCE_S:g} s")
             for descriptor, _ in ready:
                 for status, body in self._clients[descriptor].receive():
-                    if descriptor not in due or (status, body) != (200, expected):
-                        raise RuntimeError(f"an answer must be due and be {expected!r}, got {status} {body!r}")
-                    due.remove(descriptor)
+                    expected = due.pop(descriptor, None)
+                    if expected is None:
+                        raise RuntimeError(f"an answer must be due, got {status} {body!r}")
+                    if (status, body) != (200, expected):
+                        raise RuntimeError(f"an answer must be {expected!r}, got {status} {body!r}")

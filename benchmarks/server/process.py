@@ -60,6 +60,11 @@ class ServerProcess:
         """Return the seconds of CPU time that the process has used, in user code and in the kernel."""
         return cpu_of(self.pid)
 
+    def sleeps(self) -> int:
+        """Return how often the process has gone to sleep."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
     def resident(self) -> int:
         """Return the resident memory of the process in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE

@@ -15,7 +15,7 @@ import os
 import resource
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -32,6 +32,8 @@ __all__ = [
     "NAMES",
     "OWN_CPU",
     "Samples",
+    "alternating",
+    "on_many_keys",
     "ours_of",
     "prepare",
     "require_packages",
@@ -86,7 +88,7 @@ def shapes(scale: Scale) -> list[Shape]:
     return [
         _on_one_key(scale.pick(10_000, 1_000), scale.pick(40, 20)),
         _on_one_key(scale.pick(2_000, 500), scale.pick(100, 50)),
-        _on_many_keys(scale.pick(2_000, 500), scale.pick(200, 50)),
+        on_many_keys(scale.pick(2_000, 500), scale.pick(200, 50)),
     ]
 
 
@@ -95,7 +97,8 @@ def _on_one_key(clients: int, publishes: int) -> Shape:
     return Shape(name, clients, keys=1, publishes=publishes, apart=True)
 
 
-def _on_many_keys(clients: int, keys: int) -> Shape:
+def on_many_keys(clients: int, keys: int) -> Shape:
+    """Return a shape in which a publish completes all requests on its key."""
     name = f"{grouped(clients)} waiting on {keys} keys, a publish completes its key"
     return Shape(name, clients, keys=keys, publishes=keys, apart=False)
 
@@ -109,6 +112,7 @@ class Samples:
     memory: list[float] = field(default_factory=list)
     median_ms: list[float] = field(default_factory=list)
     p99_ms: list[float] = field(default_factory=list)
+    sleeps: list[float] = field(default_factory=list)  # how often the server slept, for each request
 
 
 class _Life:
@@ -124,11 +128,16 @@ class _Life:
         stack.callback(self._server.kill)  # before the clients close, so that it does not handle their hang-ups
         samples.memory.append((self._server.resident() - before) / shape.clients)
 
-    def one_pass(self, *, counted: bool) -> None:
-        """Publish, and let the answered clients wait again.  ``counted``: record the cost."""
+    def one_pass(self, *, counted: bool, busy: bool = False) -> None:
+        """Publish, and let the answered clients wait again.
+
+        ``counted``: record the cost.  ``busy``: publish without waiting for answers; there are no latencies then.
+        """
         collector = self._load.collector()
         before = self._server.cpu()
-        latencies = self._load.one_pass()
+        sleeps = self._server.sleeps()
+        latencies = self._load.one_pass(busy=busy)
+        sleeps = self._server.sleeps() - sleeps
         cost = self._server.cpu() - before
         collector = self._load.collector() - collector
         if counted:
@@ -136,8 +145,10 @@ class _Life:
             requests = shape.publishes * shape.completed
             self._samples.cpu_us.append(cost / requests * 1e6)
             self._samples.own_us.append((cost - collector) / requests * 1e6)
-            self._samples.median_ms.append(statistics.median(latencies) * 1e3)
-            self._samples.p99_ms.append(quantile(latencies, 0.99) * 1e3)
+            self._samples.sleeps.append(sleeps / requests)
+            if latencies:
+                self._samples.median_ms.append(statistics.median(latencies) * 1e3)
+                self._samples.p99_ms.append(quantile(latencies, 0.99) * 1e3)
 
 
 def rows(scale: Scale) -> Iterator[Row]:
@@ -150,6 +161,23 @@ def rows(scale: Scale) -> Iterator[Row]:
             yield from rows_of(shape, _measure(shape, scale, cores[-1]))
     finally:
         os.sched_setaffinity(0, cores)
+
+
+def alternating(forms: Iterable[str], shape: Shape, passes: int, *, busy: bool) -> dict[str, Samples]:
+    """Measure the passes of the forms in turns, in one run of their servers.  Raises Unavailable if that cannot be."""
+    samples = {form: Samples() for form in forms}
+    _allow_files(len(samples) * shape.clients + _SPARE_FILES)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[0]})
+    try:
+        with ExitStack() as stack:
+            servers = [_Life(stack, form, shape, cores[-1], samples[form]) for form in samples]
+            for number in range(passes + 1):
+                for server in servers if number % 2 else reversed(servers):
+                    server.one_pass(counted=number > 0, busy=busy)
+    finally:
+        os.sched_setaffinity(0, cores)
+    return samples
 
 
 def _measure(shape: Shape, scale: Scale, core: int) -> dict[str, Samples]:
