@@ -7,6 +7,9 @@ that time.  With the GIL, one loop runs at a time.  The second row is computed f
 if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
 same loops in two processes, which share nothing at all; it is the most that this machine can do.
 
+These loops park operations of a user's class.  One more row has operations of ``wait_value``, as most programs do: a
+step then runs no code of a user.
+
 Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
 collisions in some processes (``type_cache``).  Each row therefore combines turns of several processes, and one more
 row shows the loops in processes in which the lookups of the package do not collide.
@@ -32,6 +35,7 @@ from typing import Self
 from .fifo import Fifo
 from .row import Budget, Row, Scale, Unavailable
 from .type_cache import available, names_by_type, spread
+from .watching import LibraryFifo
 
 __all__ = ["prepare", "rows"]
 
@@ -55,7 +59,8 @@ def rows(scale: Scale) -> Iterator[Row]:
     """Measure one loop and two loops in turn, in several processes one after the other."""
     turns = scale.pick(8, 4)
     one, two, apart, spread_one, spread_two, compiled_here = [], [], [], [], [], []
-    medians, spread_medians = [], []
+    library_one, library_two = [], []
+    medians, spread_medians, library_medians = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -65,20 +70,24 @@ def rows(scale: Scale) -> Iterator[Row]:
         for _ in range(scale.pick(10, 2)):
             with contextlib.ExitStack() as ended:
                 threads = ended.enter_context(_Loops(environment, 2))
+                library = ended.enter_context(_Loops(environment, 2, load="library"))
                 processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
                 more = not _has_gil()
-                spreading = ended.enter_context(_Loops(environment, 2, spread=True)) if more and available() else None
+                spreading = ended.enter_context(_Loops(environment, 2, load="spread")) if more and available() else None
                 compiling = ended.enter_context(_Loops(without, 2)) if more else None
                 for _ in range(turns):
                     one.append(_measure([threads], 1))
                     two.append(_measure([threads], 2))
                     apart.append(_measure(processes, 1))
+                    library_one.append(_measure([library], 1))
+                    library_two.append(_measure([library], 2))
                     if spreading is not None:
                         spread_one.append(_measure([spreading], 1))
                         spread_two.append(_measure([spreading], 2))
                     if compiling is not None:
                         compiled_here.append(_measure([compiling], 2))
             medians.append(_median(two[-turns:], one[-turns:]))
+            library_medians.append(_median(library_two[-turns:], library_one[-turns:]))
             if spreading is not None:
                 spread_medians.append(_median(spread_two[-turns:], spread_one[-turns:]))
     how = "with" if _has_gil() else "without"
@@ -86,8 +95,14 @@ def rows(scale: Scale) -> Iterator[Row]:
     row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
     row.note = f"the ratio: the rate of two loops divided by that of one, {how} the GIL; {_range(medians)}"
     yield row
-    by_cpu = [[(1e9 * loops / cost, cost) for _, cost in found] for loops, found in ((2, two), (1, one))]
-    yield _row("the same for each second of CPU time: two loops in two threads", *by_cpu)
+    yield _row("the same for each second of CPU time: two loops in two threads", *_by_cpu(two, one))
+    row = _row("park and check of wait_value, steps of all loops: two loops in two threads", library_two, library_one)
+    row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
+    row.note = _range(library_medians)
+    yield row
+    yield _row(
+        "the same for each second of CPU time, wait_value: two loops in two threads", *_by_cpu(library_two, library_one)
+    )
     row = _row("the same: two loops in two processes", apart, one)
     row.note = "the ratio: the rate of two processes divided by that of one loop"
     yield row
@@ -97,6 +112,12 @@ def rows(scale: Scale) -> Iterator[Row]:
         yield row
     if compiled_here:
         yield _row("the same without bytecode files: two loops in two threads", compiled_here, one)
+
+
+def _by_cpu(*measured: list[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
+    """Yield the rates that two loops and one loop would have on cores that nothing else uses."""
+    for loops, found in zip((2, 1), measured, strict=True):
+        yield [(1e9 * loops / cost, cost) for _, cost in found]
 
 
 def _median(ours: list[tuple[float, float]], one: list[tuple[float, float]]) -> float:
@@ -130,8 +151,8 @@ def _measure(processes: "list[_Loops]", loops: int) -> tuple[float, float]:
 class _Loops:
     """A process with event loops in threads, each on a core of its own, which wait until they are told to run."""
 
-    def __init__(self, environment: dict[str, str], loops: int, first_core: int = 0, *, spread: bool = False) -> None:
-        command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(first_core), *["spread"] * spread]
+    def __init__(self, environment: dict[str, str], loops: int, first_core: int = 0, load: str = "class") -> None:
+        command = [sys.executable, "-m", "benchmarks.threads", str(loops), str(first_core), load]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
@@ -161,7 +182,7 @@ async def _spread() -> None:
     spread(names_by_type(lambda: fifo.steps(_AT_ONCE)), "purgatory")
 
 
-def _serve(loops: int, first_core: int) -> None:
+def _serve(loops: int, first_core: int, make: type[Fifo] = Fifo) -> None:
     """For each line with a number of loops and a number of seconds on standard input: run so many loops for that time,
     and print their steps per second, their steps, and their CPU seconds."""
     orders: list[queue.SimpleQueue[float]] = [queue.SimpleQueue() for _ in range(loops)]
@@ -171,7 +192,7 @@ def _serve(loops: int, first_core: int) -> None:
         with contextlib.suppress(AttributeError):  # Linux only; a fifth of a second is too short to spread the threads
             cores = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(0, {cores[(first_core + number) % len(cores)]})
-        fifo = Fifo(OUTSTANDING, 1)
+        fifo = make(OUTSTANDING, 1)
         while True:
             seconds = given.get()
             steps, cpu, began = 0, time.thread_time(), time.perf_counter()
@@ -191,6 +212,6 @@ def _serve(loops: int, first_core: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == ["spread"]:
+    if sys.argv[3] == "spread":
         asyncio.run(_spread())
-    _serve(int(sys.argv[1]), int(sys.argv[2]))
+    _serve(int(sys.argv[1]), int(sys.argv[2]), LibraryFifo if sys.argv[3] == "library" else Fifo)
