@@ -331,6 +331,8 @@ def _begin(operation: Operation, timeout: Any) -> None:
     again = operation._is_set_up != 0 if COMPILED else getattr(operation, "_is_set_up", 0) != 0
     if again and operation._core is not None:
         raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is parked already")
+    if again and operation._list is not None:
+        raise ValueError(f"operation must be new, got {safe_repr(operation)}, which is on a timer")
     if timeout is _OMITTED:
         raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits forever")
     set_up(operation, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))

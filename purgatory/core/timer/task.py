@@ -55,10 +55,10 @@ class TimerTask:
 
     __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    # These two fields belong to operations.  They are declared here so that they share a word with the flags of a
-    # compiled object.  _is_set_up is 1 once __init__ of an operation has run.  Compiled code can read the default
-    # before that; in interpreted code, the slot of Operation hides it.  It must remain the first field, because
-    # setup.py recognizes the compiled tasks by it and puts their slot for weak references before it.
+    # These two fields share a word with the flags of a compiled object; _state belongs to operations.  _is_set_up is 1
+    # once __init__ has run.  Compiled code can read the default before that; in interpreted code, operations have a
+    # slot that hides it, and other tasks do not use it.  It must remain the first field, because setup.py recognizes
+    # the compiled tasks by it and puts their slot for weak references before it.
     _is_set_up: i16 = 0
     _state: i16
     _delay_ms: i64
@@ -71,7 +71,12 @@ class TimerTask:
         kind: Any = type(self)
         if COMPILED and kind is not validated_class.kind:
             validate_class(kind)
+        again = self._is_set_up != 0 if _HAS_FLAG else hasattr(self, "_list")
+        if again and self._list is not None:
+            raise ValueError(f"task must be new, got {safe_repr(self)}, which is on a timer")
         set_up(self, _validated_delay(delay_ms))
+        if _HAS_FLAG:
+            self._is_set_up = 1  # type: ignore[misc]  # compiled code has no slots
 
     @property
     def delay_ms(self) -> int:
@@ -163,6 +168,7 @@ def validate_class(kind: Any) -> None:
 
 
 COMPILED: Final = not isinstance(validate_class, FunctionType)
+_HAS_FLAG: Final = COMPILED
 
 
 def _validated_delay(delay_ms: Any) -> int:

@@ -70,6 +70,19 @@ def test_a_parked_operation_is_not_initialised_again(room: QuietPurgatory) -> No
     assert op.timeout == 9.0
 
 
+def test_an_operation_on_a_timer_is_not_initialised_again() -> None:
+    """It would keep its neighbours' links to it without its own, and the closing timer would never find the end."""
+    timer = make_purgatory(ManualClock())._core.timer
+    op = Op(5.0)
+    timer.add(op)
+    with pytest.raises(ValueError, match=r"operation must be new, got <Op PENDING .*>, which is on a timer"):
+        op.__init__(9.0)  # type: ignore[misc]
+    timer._check()
+    assert op.cancel()
+    op.__init__(9.0)  # type: ignore[misc]
+    assert op.timeout == 9.0
+
+
 def test_the_delay_of_an_operation_is_not_assigned() -> None:
     """``extend`` moves the deadline, and the gauge of the operations with a deadline stays exact."""
     room = make_purgatory(ManualClock())

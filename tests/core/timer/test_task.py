@@ -1,10 +1,13 @@
 """A timer task and its delay."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from purgatory import TimerTask
+from purgatory.testing import ManualClock
+from tests.sansio import make_purgatory
 
 
 def test_a_new_task_is_not_scheduled() -> None:
@@ -13,6 +16,30 @@ def test_a_new_task_is_not_scheduled() -> None:
     assert not task.scheduled
     assert task.expiration_ms is None
     assert not task.cancel()
+
+
+class _Named(TimerTask):
+    __slots__ = ("name",)
+
+    def __init__(self, name: str, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.name = name
+
+
+@pytest.mark.parametrize("make", [TimerTask, lambda delay_ms: _Named("a", delay_ms)])
+def test_a_scheduled_task_is_not_initialised_again(make: Callable[[int], TimerTask]) -> None:
+    """It would keep its neighbours' links to it without its own, and the closing timer would never find the end."""
+    timer = make_purgatory(ManualClock())._core.timer
+    task = make(10)
+    TimerTask.__init__(task, 20)
+    timer.add(task)
+    with pytest.raises(ValueError, match=r"task must be new, got <.*>, which is on a timer"):
+        TimerTask.__init__(task, 30)
+    assert task.delay_ms == 20
+    timer._check()
+    assert task.cancel()
+    TimerTask.__init__(task, 30)
+    assert (task.delay_ms, task.scheduled) == (30, False)
 
 
 @pytest.mark.parametrize("delay_ms", [1.0, "1", None])
