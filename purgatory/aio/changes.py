@@ -103,7 +103,7 @@ class Subscription:
                 operation = _Change(self, index)
                 self._operations.append(operation)
                 room.try_complete_else_watch(operation, (key,))
-                if operation._state == PENDING:
+                if operation._op_state == PENDING:
                     operation._listeners = room._core.listen(operation, key)
                     room._core.call_when_ended(operation, partial(self._operation_ended, operation, key))
                 else:  # an observer has ended this operation or, with an earlier one, the subscription
@@ -183,7 +183,7 @@ class Subscription:
             if not self.ended:
                 # The operation did not end through end(): other code cancelled it or made it fail, or it expired
                 # because the purgatory is closing.
-                if operation._state in (CANCELLED, FAILED):
+                if operation._op_state in (CANCELLED, FAILED):
                     self.error = exception_of(operation, (key,))
                 self.end()
         finally:

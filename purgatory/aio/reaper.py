@@ -49,6 +49,12 @@ class _WakeUp:
             self._reaper._wake_up_lost()
 
 
+def _allow_destruction(task: "asyncio.Task[None]") -> None:
+    """Prevent asyncio's warning that a pending task was destroyed; other tasks than asyncio's may not have it."""
+    with contextlib.suppress(AttributeError):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
 def _report_interruption(task: "asyncio.Task[None]") -> None:
     """Report the exception that ended the reaper: an error raised by a clock, or an interrupt raised by a hook.
 
@@ -105,11 +111,11 @@ class Reaper:
             task.add_done_callback(self._task_ended, context=Context())
             task.add_done_callback(_report_interruption, context=Context())
             self._timer._started_in = loop
-            # asyncio must not warn that a pending task was destroyed, because a reaper that is asleep may simply end:
+            # A reaper that is asleep may simply end:
             # - The purgatory or timer was never closed, and no other object refers to it.
             # - asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
             #   Deadlines still pass in the meantime, but asyncio does not cancel a reaper that starts so late.
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _allow_destruction(task)
 
     def stop(self) -> None:
         """Wake every sleeper, because the timer is closed.  The task then ends by itself."""
@@ -120,7 +126,7 @@ class Reaper:
         timer = self._timer
         task = self.task
         if task is not None and not task.done():
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop may never run again
+            _allow_destruction(task)  # its loop may never run again
             if not timer._loop.is_closed():
                 task.cancel()
         timer._reaper_task = timer._started_in = None
@@ -132,7 +138,7 @@ class Reaper:
         loop = timer._loop
         task = self.task
         if task is not None:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it ends in the parent
+            _allow_destruction(task)  # it ends in the parent
             if not loop.is_running() and not loop.is_closed():
                 task.cancel()  # the child may run its copy of the loop
         self._alarm = timer._reaper_task = timer._started_in = None

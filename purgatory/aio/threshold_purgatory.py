@@ -123,7 +123,8 @@ class ThresholdPurgatory:
             closed = "purgatory" if self._purgatory.closed else "timer"
             raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} before the {closed} closed")
         if waiting.expired:
-            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} in time (timeout {timeout:g} s)")
+            limit = "" if timeout is None else f" (timeout {timeout:g} s)"  # an observer may have set a deadline
+            raise TimeoutError(f"{safe_repr(key)} did not reach {threshold} in time{limit}")
         return value
 
     def maybe_complete(self, key: Hashable, value: float) -> int:

@@ -349,7 +349,7 @@ class Connection:
         interrupt: BaseException | None = None
         for operation in (self._operation, *(self._others or {}).values()):
             try:
-                if operation is not None and operation._state == PENDING:
+                if operation is not None and operation._op_state == PENDING:
                     withdraw(operation)
             except Exception as error:
                 report("cancel() failed after a disconnect", error)

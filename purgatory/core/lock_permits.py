@@ -92,7 +92,7 @@ class AcquireWait(LibraryWait):
         return True
 
     def on_complete(self) -> Any:
-        if self._state != COMPLETED:
+        if self._op_state != COMPLETED:
             return False
         permits = self.permits
         if permits.free == 0:

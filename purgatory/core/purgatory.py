@@ -273,7 +273,7 @@ class PurgatoryCore:
             # 5. The single try.  Between the return of try_complete() and the end of step 6, there is no await, and
             # only the keys can run user code.
             self._first_try(operation)
-            if operation._state == PENDING:
+            if operation._op_state == PENDING:
                 # 6. Put the operation on its keys; if that fails, remove it as if nothing had happened.  The limits are
                 # compared only here, because an operation that completes at once needs no place.
                 jitter = 0.0
@@ -302,13 +302,13 @@ class PurgatoryCore:
                     self._unlink_deferred()
                 # 7. Put the operation on the timer, and notify the observers.  These steps come last because the
                 # observers and the reaper, which the timer may start, must find the operation fully parked.
-                if operation._state == PENDING:
+                if operation._op_state == PENDING:
                     self._parked(operation, jitter)
                 else:  # comparing a key ended the operation, which was not yet marked as being on its keys
                     self._unwatch(operation)
-                    if operation._state == COMPLETED:
+                    if operation._op_state == COMPLETED:
                         counters.immediate += 1
-            elif operation._state == COMPLETED:
+            elif operation._op_state == COMPLETED:
                 counters.immediate += 1
         finally:
             # 8. Handle what user code has requested or done in the meantime, even after an exception, because the
@@ -321,7 +321,7 @@ class PurgatoryCore:
                     queued.busy = queued.rest
             if self._key_errors:
                 self.report_keys()
-        return operation._state == COMPLETED
+        return operation._op_state == COMPLETED
 
     def submit_and_wait(self, operation: Any, keys: Any) -> Any:
         """Submit the operation for a task that awaits it; return the future to await, or None if the operation has
@@ -336,7 +336,7 @@ class PurgatoryCore:
         if not isinstance(operation, Operation):
             raise no_operation(operation)
         try:
-            fresh = operation._core is None and operation._state == PENDING  # otherwise, it belongs to another call
+            fresh = operation._core is None and operation._op_state == PENDING  # otherwise, it belongs to another call
         except AttributeError:
             fresh = False  # its class did not call super().__init__(), so submit() raises
         try:
@@ -347,7 +347,7 @@ class PurgatoryCore:
             elif fresh and has_result(operation):
                 self.give_back(operation, operation._value)  # it has completed, but its task receives the exception
             raise
-        if operation._state != PENDING:
+        if operation._op_state != PENDING:
             return None
         # The future is created only now, because an operation that completes at once needs none.  While it is created,
         # the garbage collector may run a finalizer that ends the operation.
@@ -357,7 +357,7 @@ class PurgatoryCore:
             if not end(operation, CANCELLED, None) and has_result(operation):
                 self.give_back(operation, operation._value)
             raise
-        if operation._state != PENDING:
+        if operation._op_state != PENDING:
             return None
         operation._park_future = future
         return future
@@ -386,17 +386,17 @@ class PurgatoryCore:
             if holds is True or (holds is not False and is_true(holds, operation)):
                 end(operation, COMPLETED, None, False)
         except BaseException as error:
-            if operation._state == PENDING and self.contains(error):
+            if operation._op_state == PENDING and self.contains(error):
                 end(operation, FAILED, error)
                 operation._delivered()
             raise
-        if refuse is not None and operation._state == PENDING:
+        if refuse is not None and operation._op_state == PENDING:
             refuse()
         # 2. The expiration, which does nothing if the try has already ended the operation in any way.
         try:
             end(operation, EXPIRED, None, False)
         except BaseException as error:
-            if operation._state != EXPIRED or not self.contains(error):
+            if operation._op_state != EXPIRED or not self.contains(error):
                 raise
             self._hooks.report(error, operation)  # on_expiration() raised, and the outcome stands
         return result_of(operation)
@@ -406,16 +406,16 @@ class PurgatoryCore:
 
         ``waiter``: the future that the task awaited.
         """
-        if operation._state != PENDING and has_result(operation):
+        if operation._op_state != PENDING and has_result(operation):
             self._give_back_result(operation, waiter)
             return
         operation._park_future = None
-        if operation._state == PENDING:
+        if operation._op_state == PENDING:
             try:
                 withdraw(operation)
             except BaseException as error:
                 # The task must receive its own exception, not one raised by an overridden cancel().
-                if operation._state == PENDING or not self.contains(error):
+                if operation._op_state == PENDING or not self.contains(error):
                     raise
                 self._hooks.report(error, operation)
             if has_result(operation):  # the override has completed it
@@ -474,7 +474,7 @@ class PurgatoryCore:
             if holds is True or (holds is not False and is_true(holds, operation)):
                 end(operation, COMPLETED, None, False)
         except BaseException as error:
-            if operation._state == PENDING:
+            if operation._op_state == PENDING:
                 if self.contains(error):
                     end(operation, FAILED, error)
                     operation._delivered()
@@ -577,7 +577,7 @@ class PurgatoryCore:
                 passed_ms: i64 = now_ms - 1
                 if self.timer._read is None:
                     passed_ms = self.timer.clock.now_ms()
-                    if operation._state != PENDING:  # the clock has ended it
+                    if operation._op_state != PENDING:  # the clock has ended it
                         return
                 if expiration_ms == NOT_QUEUED or operation._list is not None:
                     # Also if the operation is still on a timer as a task: schedule() takes it off that timer.
@@ -609,7 +609,7 @@ class PurgatoryCore:
         the same.  If the operation is on a timer as a task, it stays there.  The operation's number is not reused.
         """
         self._unwatch(operation)
-        if operation._state == PENDING:
+        if operation._op_state == PENDING:
             operation._core = None
             if operation._delay_ms >= 0 and operation._list is None:
                 operation._expiration_ms = NOT_QUEUED
@@ -764,7 +764,7 @@ class PurgatoryCore:
             try:
                 self._try(operation)
             finally:
-                if operation._state == COMPLETED:
+                if operation._op_state == COMPLETED:
                     self.queued.left -= 1
         return limit - self.queued.left
 
@@ -824,12 +824,12 @@ class PurgatoryCore:
         except BaseException as error:
             if not self.contains(error):
                 raise
-            answered = operation._state == PENDING and fail_tried(operation, error)
+            answered = operation._op_state == PENDING and fail_tried(operation, error)
             if not answered:
                 self._hooks.report(error, operation)
         finally:
             self._trying = None
-        return operation._state == COMPLETED
+        return operation._op_state == COMPLETED
 
     def is_trying(self, operation: Operation) -> bool:
         """Return whether the operation is being tried by a check, rather than by the call that submits it."""
@@ -991,7 +991,7 @@ class PurgatoryCore:
         self._guard.validate()
         now_ms: i64 = ceil_now(self.timer)
         passed_ms: i64 = passed(self.timer, now_ms)
-        if operation._state != PENDING:  # the clock runs user code, which has ended the operation
+        if operation._op_state != PENDING:  # the clock runs user code, which has ended the operation
             return
         if not is_parked(operation):  # during its first try: it is put on the timer when it is parked
             _set_first_deadline(operation, delay_ms, NOT_QUEUED if delay_ms < 0 else now_ms + delay_ms)
@@ -1008,7 +1008,7 @@ class PurgatoryCore:
             return
         now_ms: i64 = ceil_now(self.timer)
         passed_ms: i64 = passed(self.timer, now_ms)
-        if operation._state == PENDING:  # otherwise, the clock, which runs user code, has ended it
+        if operation._op_state == PENDING:  # otherwise, the clock, which runs user code, has ended it
             self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 
     def _reschedule(self, operation: Operation, delay_ms: i64, expiration_ms: i64, passed_ms: i64) -> None:
@@ -1053,7 +1053,7 @@ class PurgatoryCore:
         delayed = [operation for operation in parked if operation._delay_ms >= 0]
         assert len(delayed) == counters.delayed, f"{len(delayed)} have a deadline, the counter has {counters.delayed}"
         for operation in parked:
-            assert operation._state == PENDING, f"{operation!r} has ended and is still parked"
+            assert operation._op_state == PENDING, f"{operation!r} has ended and is still parked"
             assert operation._core is self
             assert operation.scheduled == (operation._delay_ms >= 0), f"{operation!r}: its deadline is not on the timer"
         assert self.depth == 0

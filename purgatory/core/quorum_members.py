@@ -76,7 +76,7 @@ class QuorumWait(LibraryWait):
         return self._members.result is not None
 
     def on_complete(self) -> Any:
-        if self._state != COMPLETED:
+        if self._op_state != COMPLETED:
             return None
         if self._members.result is None:
             raise RuntimeError("arriving members complete this operation; force_complete() cannot")

@@ -378,3 +378,27 @@ async def test_closing_a_large_timer_takes_few_turns(clock: VirtualClock) -> Non
         turns += 1
     assert 2 < turns < 30
     assert all(isinstance(future.exception(), PurgatoryClosed) for future in futures)
+
+
+class _OtherTask(asyncio.Task[Any]):
+    """What a task factory may return: asyncio asks only for an object that is compatible with a future."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_log_destroy_pending":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+async def test_a_task_factory_with_tasks_of_its_own(clock: VirtualClock) -> None:
+    """The reaper's task need not have what only asyncio's tasks have."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+    loop.set_task_factory(lambda loop, coro, **options: _OtherTask(coro, loop=loop, **options))  # type: ignore[arg-type]
+    try:
+        async with Purgatory[Any]("test", clock=clock) as room:
+            waiting = asyncio.ensure_future(room.wait_until(lambda: False, key="a", timeout=0.5))
+            await clock.settle()
+            await clock.advance(0.5)
+            assert await waiting is False
+    finally:
+        loop.set_task_factory(before)

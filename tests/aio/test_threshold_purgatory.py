@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory import PurgatoryClosed, PurgatoryFull, SystemTimer, ThresholdPurgatory
+from purgatory import Event, Observer, PurgatoryClosed, PurgatoryFull, SystemTimer, ThresholdPurgatory
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Recorder, wait_in_tasks
 
@@ -30,6 +30,21 @@ async def test_a_wait_that_times_out_raises(marks: ThresholdPurgatory, clock: Vi
         await task
     assert marks.num_waiting == 0
     assert marks.statistics().expired == 1
+
+
+async def test_an_observer_gives_a_wait_its_deadline(clock: VirtualClock) -> None:
+    """The wait has no timeout of its own that the message could name."""
+
+    class Limiter(Observer):
+        def parked(self, event: Event) -> None:
+            assert event.operation is not None
+            event.operation.extend(0.5)
+
+    async with ThresholdPurgatory("marks", clock=clock, observers=[Limiter()]) as marks:
+        (task,) = await wait_in_tasks(marks, ("log", 5))
+        await clock.advance(0.5)
+        with pytest.raises(TimeoutError, match=r"^'log' did not reach 5 in time$"):
+            await task
 
 
 async def test_a_cancelled_task_waits_no_longer(marks: ThresholdPurgatory) -> None:

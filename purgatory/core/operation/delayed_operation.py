@@ -45,7 +45,7 @@ class DelayedOperation(Operation, Generic[T_co]):
     **Implementation.**  The operation is itself the timer task.  It has one :class:`Watch` for each key, but none if no
     other operation waits on its only key.
 
-    Attributes that begin with an underscore, such as ``_state``, belong to this class; choose other names in a
+    Attributes that begin with an underscore, such as ``_core``, belong to this class; choose other names in a
     subclass.
 
     **Cancellation safety.**  Any number of tasks may await an operation; cancelling one of them does not affect it.  A

@@ -173,7 +173,7 @@ ENDINGS: Final = (
 
 def not_new(operation: Operation) -> ValueError:
     """Return the error for an operation that is already parked or has ended."""
-    problem = "is parked already" if operation._state == PENDING else "has ended: make a new one for each wait"
+    problem = "is parked already" if operation._op_state == PENDING else "has ended: make a new one for each wait"
     return ValueError(f"operation must be new, got {safe_repr(operation)}, which {problem}")
 
 
@@ -192,12 +192,12 @@ def is_parked(operation: Operation) -> bool:
 
 def has_result(operation: Operation) -> bool:
     """Return whether the operation has ended COMPLETED or EXPIRED."""
-    return operation._state == COMPLETED or has_expired(operation)
+    return operation._op_state == COMPLETED or has_expired(operation)
 
 
 def has_expired(operation: Operation) -> bool:
     """Return whether the operation has ended EXPIRED, at its deadline or because its purgatory closed."""
-    return operation._state == EXPIRED or operation._state == EXPIRED_BY_CLOSING
+    return operation._op_state == EXPIRED or operation._op_state == EXPIRED_BY_CLOSING
 
 
 def is_new(operation: Operation) -> bool:
@@ -206,7 +206,7 @@ def is_new(operation: Operation) -> bool:
     Raises RuntimeError if its class did not call ``super().__init__()``.
     """
     try:
-        return operation._core is None and operation._state == PENDING
+        return operation._core is None and operation._op_state == PENDING
     except AttributeError:
         raise RuntimeError(f"{type_name(operation)}.__init__() must call super().__init__(timeout)") from None
 
@@ -222,7 +222,7 @@ def end(operation: Operation, state: i16, why: Any, contained: bool = True) -> b
     caller.
     """
     # 1. The first ending decides the outcome.
-    if operation._state != PENDING:
+    if operation._op_state != PENDING:
         return False
     core = operation._core
     if core is None:
@@ -240,11 +240,11 @@ def end(operation: Operation, state: i16, why: Any, contained: bool = True) -> b
     parked = is_parked(operation)
     if parked:
         now_ms = now(core.timer)
-        if operation._state != PENDING:  # the clock runs user code, which has ended the operation
+        if operation._op_state != PENDING:  # the clock runs user code, which has ended the operation
             return False
     # 3. The outcome.  Only library code runs from here to the callback, so a second ending finds that the state has
     # changed.
-    operation._state = state
+    operation._op_state = state
     keys: tuple[Hashable, ...] = ()
     if not calls_back:
         operation._value = _for_awaiters(why, True) if state == FAILED else why
@@ -276,13 +276,13 @@ def end(operation: Operation, state: i16, why: Any, contained: bool = True) -> b
             _settle(operation, core, keys)
     finally:
         core.depth -= 1
-    return operation._state == state
+    return operation._op_state == state
 
 
 def _end_without_purgatory(operation: Operation, state: i16, why: Any, contained: bool) -> bool:
     """Do the same as :func:`end` for an operation without a purgatory: one that is only tried, or one that was added to
     a timer as a task."""
-    operation._state = state
+    operation._op_state = state
     if operation._list is not None:
         unlink(operation)
     calls_back = state != CANCELLED and state != FAILED
@@ -291,7 +291,7 @@ def _end_without_purgatory(operation: Operation, state: i16, why: Any, contained
     else:
         operation._value = _for_awaiters(why, True) if state == FAILED else why
         _settle(operation, None, ())
-    return operation._state == state
+    return operation._op_state == state
 
 
 def _leave(operation: Operation, core: PurgatoryCore, now_ms: i64) -> None:
@@ -317,7 +317,7 @@ def _leave(operation: Operation, core: PurgatoryCore, now_ms: i64) -> None:
         counters.delayed -= 1
         # Only an operation whose deadline has passed is late.  Other code may call run() earlier, and when the
         # purgatory closes, the operation expires with a different state.
-        if operation._state == EXPIRED and now_ms >= operation._expiration_ms:
+        if operation._op_state == EXPIRED and now_ms >= operation._expiration_ms:
             counters.lateness.record(now_ms - operation._expiration_ms)
     if counters.parked == 0 and core.closed:
         core._hooks.emptied()
@@ -330,7 +330,7 @@ def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool
     seen the first outcome: no awaiter has been answered, and no observer has been notified.  ``on_expiration`` runs
     after all answers, so an exception that it raises changes nothing and is only reported.
     """
-    expired = operation._state != COMPLETED
+    expired = operation._op_state != COMPLETED
     try:
         value = operation.on_complete()
         if type(value) is COROUTINE:
@@ -338,7 +338,7 @@ def _call_back(operation: Operation, core: PurgatoryCore | None, contained: bool
         operation._value = value
     except BaseException as error:
         own = issubclass(type(error), Exception) if core is None else core.contains(error)
-        operation._state = FAILED
+        operation._op_state = FAILED
         operation._value = _for_awaiters(error, own)
         answered = _settle(operation, core, ())
         if not contained or not own:
@@ -372,7 +372,7 @@ def expire_on_timer(operation: Operation, state: i16) -> None:
     """
     awaited = _is_awaited(operation)
     end(operation, state, None)
-    if operation._state == FAILED and not awaited:
+    if operation._op_state == FAILED and not awaited:
         raise error_of(operation)
 
 
@@ -397,7 +397,7 @@ def fail_externally(operation: Operation, error: Any) -> bool:
 
     An operation whose task was cancelled is withdrawn instead, as in every other ending; see hard case a).
     """
-    if operation._state != PENDING:
+    if operation._op_state != PENDING:
         return False
     if not _is_exception(error) and not task_was_cancelled(operation):
         error = _exception_from(error, operation)
@@ -476,7 +476,7 @@ def _settle(operation: Operation, core: PurgatoryCore | None, keys: tuple[Hashab
         operation._core = None
         # Counting comes first so that the statistics that an observer reads include this operation.  Errors from keys
         # are reported last, because the report may raise.
-        _count(core.counters, operation._state)
+        _count(core.counters, operation._op_state)
         if core._when_ended:
             _notify_after_callback(operation, core)
         elif core._notifier.active:
@@ -572,7 +572,7 @@ def exception_of(operation: Operation, keys: tuple[Hashable, ...]) -> BaseExcept
     grows.  The traceback of a FAILED operation's exception is therefore cut back to the length that it had when the
     operation failed; futures do the same.
     """
-    if operation._state == CANCELLED:
+    if operation._op_state == CANCELLED:
         message = f"{type_name(operation)} was cancelled before it completed"
         return OperationCancelled(message, keys=keys, reason=operation._value)
     failure: Failure = operation._value
@@ -592,7 +592,7 @@ def result_of(operation: Operation) -> Any:
     The library calls this function, not the method, because a subclass may store its answer in an attribute named
     ``result``.
     """
-    if operation._state == PENDING or operation._core is not None:
+    if operation._op_state == PENDING or operation._core is not None:
         raise PurgatoryError(f"{safe_repr(operation)} has no result yet")
     if has_result(operation):
         return operation._value

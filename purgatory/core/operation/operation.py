@@ -67,9 +67,9 @@ class Operation(TimerTask):
         "_is_set_up",
         "_lone_key",
         "_op_id",
+        "_op_state",
         "_park_future",
         "_parked_ms",
-        "_state",
         "_value",
         "_watch",
     )
@@ -158,7 +158,7 @@ class Operation(TimerTask):
         timeout.  Raises ValueError for an operation that is on a timer as a task (:meth:`SystemTimer.add`).
         """
         delay_ms = FOREVER_MS if timeout is None else duration_ms(timeout, "timeout")
-        if self._state != PENDING:
+        if self._op_state != PENDING:
             return False
         core = self._core
         if core is None:
@@ -166,7 +166,7 @@ class Operation(TimerTask):
             set_deadline(self, delay_ms, NOT_QUEUED)
         else:
             core.extend(self, delay_ms)
-        return self._state == PENDING  # reading the clock may have ended the operation
+        return self._op_state == PENDING  # reading the clock may have ended the operation
 
     def extend_to(self, deadline: Any) -> bool:
         """Move the deadline to a time on the timer's clock; None removes it.  Return True if the operation is PENDING.
@@ -183,7 +183,7 @@ class Operation(TimerTask):
         if deadline is None:
             return self.extend(None)
         at_ms = deadline_ms(deadline, "deadline")
-        if self._state != PENDING:
+        if self._op_state != PENDING:
             return False
         core = self._core
         if core is None:
@@ -191,7 +191,7 @@ class Operation(TimerTask):
             set_deadline(self, FOREVER_MS, at_ms)
         else:
             core.extend_to(self, at_ms)
-        return self._state == PENDING  # reading the clock may have ended the operation
+        return self._op_state == PENDING  # reading the clock may have ended the operation
 
     def run(self) -> None:
         """Expire the operation, as the timer does when the deadline passes."""
@@ -233,7 +233,7 @@ class Operation(TimerTask):
     @property
     def outcome(self) -> Outcome:
         """The outcome; PENDING until the operation ends."""
-        return outcome_of(self._state)
+        return outcome_of(self._op_state)
 
     @property
     def expired(self) -> bool:
@@ -246,7 +246,7 @@ class Operation(TimerTask):
 
         If so, :attr:`expired` is also True.  Both are already True within :meth:`on_complete`.
         """
-        return self._state == EXPIRED_BY_CLOSING
+        return self._op_state == EXPIRED_BY_CLOSING
 
     @property
     def is_completed(self) -> bool:
@@ -294,7 +294,7 @@ class Operation(TimerTask):
         if core is not None:
             core.validate_thread()
         waiter = new_future()
-        if self._state != PENDING and self._core is None:
+        if self._op_state != PENDING and self._core is None:
             answer(self, waiter, ())
         else:  # _core is set until the awaiters have been answered: an eager task may await while on_complete() runs
             awaiters = self._awaiters
@@ -309,8 +309,8 @@ class Operation(TimerTask):
         return waiter.__await__()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        parts = [type_name(self), outcome_of(self._state).name]
-        if self._state == EXPIRED_BY_CLOSING:
+        parts = [type_name(self), outcome_of(self._op_state).name]
+        if self._op_state == EXPIRED_BY_CLOSING:
             parts.append("by closing")
         if self._core is not None:
             parts.append(f"on {safe_repr(list(keys_of(self)))}")
@@ -318,7 +318,7 @@ class Operation(TimerTask):
             parts.append(f"deadline={to_seconds(self._expiration_ms):g}")
         else:
             parts.append("timeout=None" if self._delay_ms < 0 else f"timeout={to_seconds(self._delay_ms):g}")
-        if self._state == FAILED:
+        if self._op_state == FAILED:
             parts.append(f"error={safe_repr(error_of(self))}")
         return f"<{' '.join(parts)}>"
 
@@ -336,7 +336,7 @@ def _begin(operation: Operation, timeout: Any) -> None:
     if timeout is _OMITTED:
         raise TypeError(f"{kind.__name__}() takes a timeout in seconds, got none: timeout=None waits forever")
     set_up(operation, FOREVER_MS if timeout is None else duration_ms(timeout, "timeout"))
-    operation._state = PENDING
+    operation._op_state = PENDING
     operation._core = None
     operation._watch = None
     operation._lone_key = None
@@ -393,5 +393,5 @@ def withdraw(operation: Operation) -> None:
         if returned is not True and returned is not False and is_coroutine(returned):
             raise refusal(returned, f"{type_name(operation)}.cancel() must return whether it ended the operation")
     finally:
-        if operation._state == PENDING:
+        if operation._op_state == PENDING:
             Operation.cancel(operation)

@@ -63,7 +63,7 @@ class LibraryWait(Operation):
         self._given_kind: str | None = kind
 
     def _delivered(self) -> None:
-        if self._state == FAILED:
+        if self._op_state == FAILED:
             self._value = _DELIVERED
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class WaitUntil(LibraryWait):
         return bool(held)
 
     def on_complete(self) -> Any:
-        return self._state == COMPLETED
+        return self._op_state == COMPLETED
 
 
 @final
@@ -122,7 +122,7 @@ class WaitValue(LibraryWait):
             raise refusal(value, "get must return a value or None")
         self._taken = value
         try:
-            if self._state == PENDING:  # get() may have ended the wait
+            if self._op_state == PENDING:  # get() may have ended the wait
                 end(self, COMPLETED, None, core is not None)
         finally:
             if self._taken is not None:
@@ -131,7 +131,7 @@ class WaitValue(LibraryWait):
                     self.on_abandoned(value)
                 else:
                     core.give_back(self, value)
-        return self._state == COMPLETED
+        return self._op_state == COMPLETED
 
     def on_complete(self) -> Any:
         value = self._taken

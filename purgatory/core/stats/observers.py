@@ -137,7 +137,7 @@ class ObserverNotifier:
                 was_parked = False
             else:
                 keys, finished_ms = left
-        state = operation._state
+        state = operation._op_state
         sends = bool(self._methods[state])
         if not sends and not self._buffers:
             return
@@ -161,7 +161,7 @@ class ObserverNotifier:
             try:
                 append_record(
                     buffer,
-                    operation._state,
+                    operation._op_state,
                     self.label,
                     kind,
                     operation._op_id,

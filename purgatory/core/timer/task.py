@@ -49,18 +49,20 @@ class TimerTask:
     Copying or pickling a task raises TypeError, because the task's links belong to the bucket that holds it.  A
     subclass that must be copied or pickled defines ``__reduce__``.
 
+    Attributes that begin with an underscore, such as ``_next``, belong to this class; choose other names in a subclass.
+
     A task can be weakly referenced.  The class has the slot for that, so ``__weakref__`` must not be among the slots of
     a subclass, and a data class must not be given ``weakref_slot=True``.
     """
 
     __slots__ = ("__weakref__", "_delay_ms", "_expiration_ms", "_list", "_next", "_prev")
 
-    # These two fields share a word with the flags of a compiled object; _state belongs to operations.  _is_set_up is 1
-    # once __init__ has run.  Compiled code can read the default before that; in interpreted code, operations have a
+    # These two fields share a word with the flags of a compiled object; _op_state belongs to operations.  _is_set_up is
+    # 1 once __init__ has run.  Compiled code can read the default before that.  In interpreted code, operations have a
     # slot that hides it, and other tasks do not use it.  It must remain the first field, because setup.py recognizes
     # the compiled tasks by it and puts their slot for weak references before it.
     _is_set_up: i16 = 0
-    _state: i16
+    _op_state: i16
     _delay_ms: i64
     _expiration_ms: i64
     _list: TimerTaskList | None

@@ -42,6 +42,17 @@ def test_a_scheduled_task_is_not_initialised_again(make: Callable[[int], TimerTa
     assert (task.delay_ms, task.scheduled) == (30, False)
 
 
+def test_a_subclass_has_a_state_of_its_own() -> None:
+    """The state of an operation shares a field of a compiled task, which must not take a common name."""
+
+    class Session(TimerTask):
+        def __init__(self) -> None:
+            super().__init__(10)
+            self._state = "idle"
+
+    assert Session()._state == "idle"
+
+
 @pytest.mark.parametrize("delay_ms", [1.0, "1", None])
 def test_a_delay_is_a_whole_number(delay_ms: object) -> None:
     """A delay in milliseconds must be an int."""
