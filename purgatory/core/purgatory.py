@@ -129,7 +129,8 @@ class PurgatoryCore:
     a function that returns random numbers from 0 to 1, because the core has no source of randomness.  The other
     parameters are the same as those of :class:`purgatory.Purgatory`.
 
-    ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one.
+    ``depth``: the number of operations that are being ended or submitted, each in a callback of the previous one; a
+    function that makes the exception for an operation counts, too.
     ``queued``: the checks that callbacks request; see :mod:`.queued_checks`.
 
     Every public call that may change something validates the thread first, before it reads anything that another thread

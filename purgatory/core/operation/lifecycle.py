@@ -420,6 +420,8 @@ def _exception_from(function: Any, operation: Operation) -> Any:
     """
     core = operation._core
     assert core is not None
+    core.ensure_stack()  # the function may fail further operations; if this raises, nothing has changed
+    core.depth += 1
     try:
         error: Any = function()
         if _is_exception(error):
@@ -431,6 +433,8 @@ def _exception_from(function: Any, operation: Operation) -> Any:
             return raised
         end(operation, FAILED, _for_awaiters(raised, False).error)
         raise
+    finally:
+        core.depth -= 1
 
 
 def task_was_cancelled(operation: Operation) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
 from purgatory.testing import VirtualClock
+from tests.helpers import Boom
 
 
 class _Link(DelayedOperation[int]):
@@ -63,6 +64,32 @@ async def test_a_chain_of_endings_deeper_than_the_stack_leaves_no_operation_half
             link.next = None
     answers = await asyncio.gather(*waiters)
     assert answers == ["too deep"] * len(ended) + list(range(len(ended), length))
+
+
+async def test_functions_that_fail_the_next_key_leave_no_operation_half_ended(clock: VirtualClock) -> None:
+    """A function that makes the exception for an operation may end others, as a callback may."""
+    length = sys.getrecursionlimit()
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        links = [_Link(number, 0) for number in range(length)]
+        waiters = [asyncio.create_task(purgatory.park(link, key=link.number)) for link in links]
+        await clock.settle()
+
+        def failing(number: int) -> Callable[[], Exception]:
+            def error() -> Exception:
+                purgatory.fail_for_key(number + 1, failing(number + 1))
+                return Boom(number)
+
+            return error
+
+        assert purgatory.fail_for_key(0, failing(0)) == 1
+        purgatory._check()
+        ended = [link.number for link in links if link.outcome is not Outcome.PENDING]
+        assert ended == list(range(len(ended)))
+        assert 8 <= len(ended) == length - len(purgatory) < length
+        await clock.advance(30)
+    answers = await asyncio.gather(*waiters, return_exceptions=True)
+    assert [type(answer) for answer in answers[: len(ended)]] == [Boom] * (len(ended) - 1) + [RecursionError]
+    assert answers[len(ended) :] == list(range(len(ended), length))
 
 
 async def _answer(link: _Link) -> Any:
