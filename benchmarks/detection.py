@@ -1,10 +1,12 @@
-"""What it costs a server to notice that a client has hung up: ``python -m benchmarks.detection [--passes N]``.
+"""What it costs a server to notice that a client has hung up: ``python -m benchmarks.detection [--runs N]``.
 
 The long poll of the section "server", in which each publish answers all requests on its key, runs in four forms:
 ``purgatory.asgi``, and ``asyncio.timeout`` with an ``Event``, each with the detection of a hang-up and without it.  The
 passes of the forms alternate.  Without detection, the difference between the two forms is the cost of the wait itself;
-in each form, the difference between its two costs is the cost of its detection.  Each interval contains the middle 95%
-of the values in resamples of the passes.
+in each form, the difference between its two costs is the cost of its detection.
+
+The addresses of a process's objects, which chance decides, change its costs by several percent.  Therefore, the servers
+are started several times.  Each interval contains the middle 95% of the values in resamples of these runs.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from .row import Unavailable
 
 __all__ = ["comparison", "main"]
 
-Costs = Mapping[str, Sequence[float]]  # by form, the µs of CPU time of a request in each pass
+Costs = Mapping[str, Sequence[float]]  # by form, the µs of CPU time of a request, on average, in each run
 Means = Mapping[str, float]
 
 FORMS = {
@@ -42,14 +44,14 @@ _RESAMPLES = 2_000
 
 
 def comparison(costs: Costs, seed: int = 1) -> list[str]:
-    """Return the lines that compare the costs, which must have as many passes for each form."""
-    rng, passes = random.Random(seed), len(costs["wait"])
-    resamples = [rng.choices(range(passes), k=passes) for _ in range(_RESAMPLES)]
+    """Return the lines that compare the costs, which must have as many runs for each form."""
+    rng, runs = random.Random(seed), len(costs["wait"])
+    resamples = [rng.choices(range(runs), k=runs) for _ in range(_RESAMPLES)]
 
     def line(what: str, value: Callable[[Means], float], form: str) -> str:
         means = [
             {form: statistics.fmean(cost[index] for index in indexes) for form, cost in costs.items()}
-            for indexes in ([*range(passes)], *resamples)
+            for indexes in ([*range(runs)], *resamples)
         ]
         whole, *others = map(value, means)
         others.sort()
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.detection", description="The cost of noticing hang-ups."
     )
-    parser.add_argument("--passes", type=int, default=60, help="how often each form answers all of its requests (60)")
+    parser.add_argument("--runs", type=int, default=8, help="how often the servers are started (8)")
+    parser.add_argument("--passes", type=int, default=8, help="how often each server answers all of its requests (8)")
     parser.add_argument("--clients", type=int, default=2_000, help="waiting requests, ten on each key (2,000)")
     options = parser.parse_args(arguments)
     from .server import section
@@ -78,13 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shape = section.on_many_keys(options.clients, options.clients // 10)
         print(f"CPU time of a request in µs, {'compiled' if COMPILED else 'interpreted'} core")
         for busy, title in TITLES.items():
-            samples = section.alternating(FORMS, shape, options.passes, busy=busy)
+            runs = [section.alternating(FORMS, shape, options.passes, busy=busy) for _ in range(options.runs)]
+
+            def means(part: str, runs: Sequence[Mapping[str, object]] = runs) -> Costs:
+                return {form: [statistics.fmean(getattr(run[form], part)) for run in runs] for form in FORMS}
+
             for kind, part in (("in total", "cpu_us"), ("outside the garbage collector", "own_us")):
                 print(f"{title}, {kind}:")
-                print("\n".join(comparison({form: getattr(samples[form], part) for form in FORMS})))
+                print("\n".join(comparison(means(part))))
             print(f"{title}, how often the server slept for each request:")
-            for form, name in FORMS.items():
-                print(f"  {name:<48} {statistics.fmean(samples[form].sleeps):.3f}", flush=True)
+            for form, sleeps in means("sleeps").items():
+                print(f"  {FORMS[form]:<48} {statistics.fmean(sleeps):.3f}", flush=True)
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ from benchmarks.server import section
 
 
 def test_the_costs_are_divided() -> None:
-    """Differences and ratios of the means; without differences between the passes, the interval has no width."""
+    """Differences and ratios of the means; without differences between the runs, the interval has no width."""
     costs = {"wait": [30.0] * 4, "undetected": [22.0] * 4, "event-reader": [40.0] * 4, "event": [20.0] * 4}
     assert [line[50:].strip() for line in detection.comparison(costs)][4:] == [
         "2.0 (2.0 to 2.0)",
@@ -19,8 +19,8 @@ def test_the_costs_are_divided() -> None:
     ]
 
 
-def test_passes_that_differ_widen_the_interval() -> None:
-    """The interval is that of the same passes in every form, because a slow moment concerns neighbours."""
+def test_runs_that_differ_widen_the_interval() -> None:
+    """A resample has the same runs of every form, because they were made at the same time."""
     same = [10.0, 20.0, 30.0]
     *_, ratio = detection.comparison(dict.fromkeys(detection.FORMS, same))
     assert ratio.endswith("1.000 (1.000 to 1.000)")
