@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, settings
 
 from purgatory import Purgatory, SystemTimer
 from purgatory.testing import ManualClock, VirtualClock
+from tests.bytecode import written
 from tests.parts import PARTS, REQUIRE_PARTS, REQUIRED, Part, part_without_packages
 from tests.sansio import QuietPurgatory, make_purgatory
 from tests.strategies import STEPS
 
+_ROOT = Path(__file__).parents[1]
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 with contextlib.suppress(ImportError):  # on Windows and some free-threaded Pythons, it cannot be installed
     import uvloop
@@ -102,6 +104,10 @@ def _is_of_one_loop(path: Path) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--eager-tasks") and sys.version_info < (3, 12):
         raise pytest.UsageError("--eager-tasks needs Python 3.12 or later")
+    if config.getoption("numprocesses", None) and sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        bytecode = contextlib.ExitStack()
+        bytecode.enter_context(written(_ROOT))
+        config.add_cleanup(bytecode.close)
     config.addinivalue_line("markers", "slow: takes much longer than most tests; run with --slow")
     if not config.getoption("--slow") and config.getoption("--hypothesis-profile") is None:
         settings.load_profile("quick")
@@ -187,12 +193,12 @@ def _import_own_share(config: Any) -> None:
     Without it, in a fresh clone, each process would rewrite the assertions of all files, because all processes reach a
     file at the same time.
     """
-    root, worker = Path(__file__).parents[1], config.workerinput
+    worker = config.workerinput
     files = sorted(file for argument in config.args for file in Path(argument).glob("**/test_*.py"))
     for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         # An import that fails here fails again during the collection, which reports or expects it.
         with contextlib.suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(".".join(file.resolve().relative_to(root).with_suffix("").parts))
+            importlib.import_module(".".join(file.resolve().relative_to(_ROOT).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
