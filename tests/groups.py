@@ -13,11 +13,13 @@ _ROOT = Path(__file__).parents[1]
 _ALONE = ("core", "aio", "testing", "proof")  # these files are independent, so any process may run each of them
 _KAFKA = {"test_judge": "judge", "test_spark": "pipeline"}  # the judge waits most of the time; Spark has one session
 # The longest groups begin first.  The tests of some groups mostly wait: for a timeout, for a server, for the end of an
-# outage.  These groups alternate with others, so that the processes do not all wait at the same time.  A name with a
-# slash at the end stands for the files of a folder that are groups of their own.
+# outage.  These groups alternate with others, so that the processes do not all wait at the same time, and none of them
+# is the last: at the end are short files that compute.  A name with a slash at the end stands for a file, or for the
+# files of a folder, that are groups of their own.
 _ORDER = (
-    "pipeline", "judge", "project", "cluster", "kafka", "relay", "core/", "examples/web", "journal", "examples/broker",
-    "asgi", "pipeline/", "examples/long_poll", "examples/orders", "aio/",
+    "pipeline", "judge", "project", "cluster", "kafka", "relay", "examples/web", "examples/broker", "journal", "asgi",
+    "examples/hangs", "pipeline/", "examples/long_poll", "benchmarks", "test_command.py/", "top", "examples/orders",
+    "frameworks", "examples", "examples/tutorial", "testing/", "aio/", "core/",
 )  # fmt: skip
 
 
