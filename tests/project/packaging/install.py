@@ -2,11 +2,13 @@
 
     python -m tests.project.packaging.install DIST... [--python PYTHON]... [--compiler works|fails|missing]...
     python -m tests.project.packaging.install DIST... --others [--compiler works|fails|missing]...
+    python -m tests.project.packaging.install DIST... --keep FOLDER
 
 A wheel is installed as it is.  A source distribution is built with a C compiler, with a compiler that fails, and
 without any compiler.  Each installation must run the command, be compiled or not as expected, and leave no file behind
 when it is uninstalled.  With ``--others``, each other CPython in the metadata does this, if the machine has it; the
-output names those that it does not have.  The script exits with 1 if something is wrong.  It needs the package index
+output names those that it does not have.  With ``--keep``, a wheel that is compiled from a source distribution is also
+copied into the folder.  The script exits with 1 if something is wrong.  It needs the package index
 for the build requirements.  Building a compiled core takes about a minute, and there is one installation at a time for
 each CPU.
 """
@@ -15,6 +17,7 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -146,8 +149,11 @@ def run(command: list[str], environment: dict[str, str], cwd: Path | None = None
     return result.stdout
 
 
-def try_out(case: Case, python: str, folder: Path) -> str:
-    """Install, use and uninstall in a new environment.  Return the version line; raise Wrong."""
+def try_out(case: Case, python: str, folder: Path, keep: Path | None = None) -> str:
+    """Install, use and uninstall in a new environment.  Return the version line; raise Wrong.
+
+    ``keep``: a folder for the wheel that is compiled.
+    """
     place, elsewhere = folder / "environment", folder / "elsewhere"
     elsewhere.mkdir()
     run([python, "-m", "venv", str(place)], {})
@@ -158,7 +164,13 @@ def try_out(case: Case, python: str, folder: Path) -> str:
     before = files(place)
 
     environment = {**case.environment, **({} if case.has_path else {"PATH": str(scripts)})}
-    built = run([*pip, "install", "--verbose", str(case.dist)], environment, elsewhere)
+    dist = case.dist
+    if keep is not None and case.compiler == "works":  # in the two steps of pip's installation
+        wheels = folder / "wheels"
+        run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(dist)], environment, elsewhere)
+        (dist,) = wheels.iterdir()
+        shutil.copy(dist, keep)
+    built = run([*pip, "install", "--verbose", str(dist)], environment, elsewhere)
     if case.says not in built:
         raise Wrong(f"the build must print {case.says!r}:\n{built}")
     run([new, "-c", CHECK.format(compiled=case.compiled)], {}, elsewhere)
@@ -175,12 +187,12 @@ def try_out(case: Case, python: str, folder: Path) -> str:
     return version
 
 
-def timed(case: Case, python: str) -> tuple[str, bool]:
+def timed(case: Case, python: str, keep: Path | None = None) -> tuple[str, bool]:
     """Return the seconds and the version line or what is wrong, and whether something is wrong."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            result, is_wrong = try_out(case, python, Path(folder)), False
+            result, is_wrong = try_out(case, python, Path(folder), keep), False
         except Wrong as error:
             result, is_wrong = f"WRONG: {error}", True
     return f"{time.monotonic() - began:.0f} s: {result}", is_wrong
@@ -196,6 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--python", action="append", help="a Python to install with, repeatable (this one)")
     which.add_argument("--others", action="store_true", help="each other supported CPython that the machine has")
     parser.add_argument("--compiler", action="append", choices=COMPILERS, help="for a source distribution (all three)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="copy wheels that are compiled into this folder")
     options = parser.parse_args(arguments)
     for dist in options.dists:
         if not (zipfile.is_zipfile(dist) if dist.suffix == ".whl" else dist.name.endswith(".tar.gz")):
@@ -214,9 +227,12 @@ def main(arguments: list[str] | None = None) -> int:
         if fits(dist, python)
         for case in cases(dist.resolve(), options.compiler or COMPILERS)
     ]
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     wrong = 0
     with ThreadPoolExecutor(os.cpu_count()) as executor:
-        for (case, python), (result, is_wrong) in zip(found, executor.map(lambda one: timed(*one), found), strict=True):
+        results = executor.map(lambda one: timed(*one, options.keep), found)
+        for (case, python), (result, is_wrong) in zip(found, results, strict=True):
             wrong |= is_wrong
             print(f"{python}: {case}, {result}" if options.others else f"{case}, {result}", flush=True)
     return wrong
