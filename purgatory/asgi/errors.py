@@ -84,8 +84,9 @@ class PurgatoryErrorMiddleware:
     If a request waited in a purgatory that is closing, its response gets ``Connection: close`` (HTTP/1 only): the
     server is about to close its connections, and the client's next request on this connection would be lost.
 
-    The same exceptions from a task group (an ExceptionGroup that contains no others) are handled in the same way.  If
-    the response has already started, nothing more is sent: ClientDisconnected is dropped, and any other exception is
+    The same exceptions from a task group (an ExceptionGroup that contains no others) are handled in the same way;
+    beside ClientDisconnected, the group may also contain the framework's own exceptions for the disconnect.  If the
+    response has already started, nothing more is sent: ClientDisconnected is dropped, and any other exception is
     raised, so that the server closes the connection.  If the server cannot refuse a WebSocket with a status, the
     WebSocket is closed before it is accepted, and clients see 403.
 
@@ -255,7 +256,8 @@ def _cause(error: BaseException) -> Exception | None:
     """Return the exception to respond to, or None.
 
     It is the given exception, or one from a group in which every exception gets a response.  Beside ClientDisconnected,
-    a group may contain what a framework raises for the same disconnect, for example in a task that reads the body.
+    a group may contain what a framework raises for the same disconnect, for example in a task that reads the body or
+    the WebSocket.
     """
     leaves = list(_leaves(error))
     for kind in _ANSWERED:
@@ -263,7 +265,7 @@ def _cause(error: BaseException) -> Exception | None:
             if isinstance(leaf, kind):
                 others = [other for other in leaves if not isinstance(other, _ANSWERED)]
                 if kind is ClientDisconnected:
-                    others = [other for other in others if type(other).__name__ not in _DISCONNECTS]
+                    others = [other for other in others if type(other).__name__ not in _BESIDE]
                 return None if others else leaf
     return None
 
@@ -278,6 +280,7 @@ _ANSWERED: Final = (
 )  # if there are several, the first one counts
 _REPLACING: Final = (ConnectionAbortedError, ConnectionResetError, BrokenPipeError, *_ANSWERED)
 _DISCONNECTS: Final = ("ClientDisconnect", "RequestAborted")  # of Starlette and Django
+_BESIDE: Final = (*_DISCONNECTS, "WebSocketDisconnect")  # the last one of Starlette and Litestar
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -185,10 +185,18 @@ class ClientDisconnect(Exception):
     """As Starlette's: what reading the body raises after a disconnect."""
 
 
+class WebSocketDisconnect(Exception):
+    """As Starlette's: what reading a WebSocket raises after a disconnect."""
+
+
 @pytest.mark.parametrize(
     ("errors", "handled"),
     [
         ([LEFT, ClientDisconnect()], True),
+        ([WebSocketDisconnect(), LEFT], True),
+        ([LEFT, WebSocketDisconnect(), Boom()], False),
+        ([FULL, WebSocketDisconnect()], False),
+        ([WebSocketDisconnect()], False),
         ([ClientDisconnect(), FULL, LEFT], True),
         ([LEFT, ClientDisconnect(), Boom()], False),
         ([FULL, ClientDisconnect()], False),
@@ -224,6 +232,35 @@ async def test_a_hang_up_ends_a_wait_and_the_reading_of_a_body_in_one_task_group
     call.hang_up()
     await call.task
     assert call.status == 499
+    assert len(purgatory) == 0
+
+
+async def test_a_hang_up_ends_a_wait_and_the_reading_of_a_websocket_in_one_task_group(
+    purgatory: Purgatory[Any], clock: VirtualClock
+) -> None:
+    """Both tasks raise an error for the disconnect; neither reaches the server, which would log a traceback, and
+    nothing is sent.
+    """
+    app = FastAPI()
+    install_errors(app)
+
+    async def read(websocket: WebSocket) -> None:
+        while True:
+            await websocket.receive_text()
+
+    @app.websocket("/")
+    async def follow(websocket: WebSocket, wait: Annotated[Wait, Depends(waiting(purgatory))]) -> None:
+        await websocket.accept()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read(websocket))
+            group.create_task(wait.until(lambda: False, key="a", timeout=30))
+
+    call = Call(app, websocket_scope(), {"type": "websocket.connect"})
+    await clock.settle()
+    assert len(purgatory) == 1
+    call.hang_up()
+    await call.task
+    assert [message["type"] for message in call.sent] == ["websocket.accept"]
     assert len(purgatory) == 0
 
 
