@@ -6,12 +6,13 @@ Other dates in the table stay as they are.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -65,8 +66,8 @@ def load_journal(
     ``out``: a directory or a URI, or ``table:NAME`` for a table in the catalog.  ``selection``: the time to load; it
     must consist of whole UTC days, because each date is replaced as a whole.  Raises ValueError for other times,
     JournalError as :func:`~purgatory.pipeline.report.compute` does, and BadOutput if there is no such format, if the
-    table has another format, other columns, or other partitions, if the directory has files but is not the table of an
-    earlier load, or if ``out`` is the journal, contains it, or lies within it.
+    table has another format, other columns, or other partitions than dates, if the directory has files but is not the
+    table of an earlier load, or if ``out`` is the journal, contains it, or lies within it.
     """
     if file_format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
@@ -75,7 +76,7 @@ def load_journal(
     check_table(out, file_format, spark)
     in_catalog, on_server = str(out).startswith(TABLE), is_connect(spark)
     if in_catalog or (on_server and file_format == "parquet"):
-        _check_columns(out, spark)
+        _check_existing(out, spark)
 
     def work(opened: OpenJournal) -> Row:
         rows = _with_date(opened.dataframe, selection)
@@ -163,17 +164,15 @@ def check_catalog(out: Location, setting: Callable[[str], str | None]) -> None:
     )
 
 
-def _check_columns(out: Location, spark: SparkSession) -> None:
-    """Raise BadOutput if the catalog, or the directory on the server of Spark Connect, has a table with other columns.
+def _check_existing(out: Location, spark: SparkSession) -> None:
+    """Raise BadOutput if the catalog, or the directory on the server of Spark Connect, has a table with other columns
+    or other partitions.
 
-    A directory that can be listed has a mark instead, and Delta Lake refuses other columns itself.
+    If the table had no partitions, Spark would replace the whole table, without an error.  A directory that can be
+    listed has a mark instead, and Delta Lake itself refuses other columns and, for a directory, other partitions.
     """
     try:
-        if str(out).startswith(TABLE):
-            name = str(out).removeprefix(TABLE)
-            found = spark.table(name).columns if spark.catalog.tableExists(name) else None
-        else:
-            found = spark.read.option("mergeSchema", "true").parquet(location_to_read(out)).columns
+        found = _existing(out, spark)
     except (AnalysisException, Py4JJavaError) as error:
         if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
             return
@@ -181,10 +180,41 @@ def _check_columns(out: Location, spark: SparkSession) -> None:
     if found is None:
         return
     needed = {"date", *(column.name for column in COLUMNS if not column.added)}
-    unknown, missing = set(found) - {"date", *SPARK_SCHEMA.names}, needed - set(found)
+    unknown, missing = set(found.columns) - {"date", *SPARK_SCHEMA.names}, needed - set(found.columns)
     if unknown or missing:
         difference = f"with the column {min(unknown)}" if unknown else f"without the column {min(missing)}"
         raise BadOutput(f"out must be a table that load has written, got {out}, {difference}")
+    must = f"out must be a table partitioned by date and by nothing else, got {out}"
+    try:
+        partitions = _partitions(out, found)
+    except (PySparkException, Py4JJavaError) as error:  # for example, Iceberg's days(parked_at)
+        raise BadOutput(f"{must}: {first_reason(error)}") from error
+    if partitions != ["date"]:
+        raise BadOutput(f"{must}, " + (f"partitioned by {', '.join(partitions)}" if partitions else "not partitioned"))
+
+
+def _existing(out: Location, spark: SparkSession) -> DataFrame | None:
+    if not str(out).startswith(TABLE):
+        return spark.read.option("mergeSchema", "true").parquet(location_to_read(out))
+    name = str(out).removeprefix(TABLE)
+    return spark.table(name) if spark.catalog.tableExists(name) else None
+
+
+def _partitions(out: Location, found: DataFrame) -> list[str]:
+    """Return the columns by which a table is partitioned; a bucket is a part of a partition."""
+    if str(out).startswith(TABLE):
+        columns = found.sparkSession.catalog.listColumns(str(out).removeprefix(TABLE))
+        buckets = [f"buckets of {column.name}" for column in columns if column.isBucket]
+        return [column.name for column in columns if column.isPartition] + buckets
+    of_files = {_folders_of(file, found.columns) for file in found.inputFiles()}
+    return list(next((names for names in sorted(of_files) if names != ("date",)), ("date",)))
+
+
+def _folders_of(file: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns in the names of the folders directly above a file, as in ``date=2026-11-22/kind=fetch``."""
+    names = [folder.partition("=") for folder in file.split("/")[:-1]]
+    own = takewhile(lambda name: name[1] and name[0] in columns, reversed(names))
+    return tuple(name[0] for name in own)[::-1]
 
 
 def _add_mark(out: Location, spark: SparkSession) -> None:

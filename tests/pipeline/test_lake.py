@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from purgatory.journal import JournalError, compact
@@ -173,6 +174,67 @@ def test_a_load_into_a_parquet_table_of_the_catalog_can_be_repeated(
         assert spark.table("lakes.older").count() == 1_500
     finally:
         spark.sql("DROP DATABASE lakes CASCADE")
+
+
+@pytest.mark.parametrize("out", ["table", "path"])
+@pytest.mark.parametrize(
+    ("partitions", "reason"),
+    [
+        ([], "not partitioned"),
+        (["purgatory"], "partitioned by purgatory"),
+        (["date", "purgatory"], "partitioned by date, purgatory"),
+    ],
+)
+def test_a_table_with_other_partitions_than_dates_is_refused(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, partitions: list[str],
+    reason: str, out: str,
+) -> None:  # fmt: skip
+    """Spark would replace the whole table, or whole partitions with rows of other dates.  Nothing changes."""
+    load_journal(spark, str(journal), tmp_path / "lake")
+    rows = spark.read.parquet(str(tmp_path / "lake"))
+    last = pc.max(recorded(journal)["parked_at"]).as_py()
+    path, name = tmp_path / "other", "table:partitions"
+    rows.write.partitionBy(*partitions).parquet(str(path))
+    spark.sql(f"CREATE TABLE partitions USING parquet LOCATION '{path}'")
+    if partitions:
+        spark.catalog.recoverPartitions("partitions")
+    before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
+    try:
+        if out == "path":  # on a server of Spark Connect, whose files the command cannot see
+            monkeypatch.setattr("purgatory.pipeline.lake.is_connect", lambda _: True)
+            name = str(path)
+        with pytest.raises(
+            BadOutput, match=f"^out must be a table partitioned by date and by nothing else, got {name}, {reason}"
+        ):
+            load_journal(spark, str(journal), name, selection=Selection.parse(since=f"{last:%Y-%m-%d}"))
+        assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
+        assert rows_of(spark.table("partitions").toArrow()) == rows_of(recorded(journal))
+    finally:
+        spark.sql("DROP TABLE partitions")
+
+
+def test_a_table_with_partitions_that_spark_cannot_list_is_refused(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark raises for a partition that is a function of a column, such as Iceberg's days(parked_at).  A table with
+    buckets has more partitions than dates, too."""
+    load_journal(spark, str(journal), tmp_path / "lake")
+    rows = spark.read.parquet(str(tmp_path / "lake"))
+    try:
+        rows.write.partitionBy("date").bucketBy(2, "op_id").saveAsTable("partitions", path=str(tmp_path / "other"))
+        with pytest.raises(BadOutput, match=r"got table:partitions, partitioned by date, buckets of op_id$"):
+            load_journal(spark, str(journal), "table:partitions")
+
+        def failing(_: str) -> Any:
+            raise UnsupportedOperationException("[UNSUPPORTED_PARTITION_TRANSFORM] days(parked_at)")
+
+        with monkeypatch.context() as days:
+            days.setattr(type(spark.catalog), "listColumns", lambda _, name: failing(name))
+            with pytest.raises(BadOutput, match=r"got table:partitions: \[UNSUPPORTED_PARTITION_TRANSFORM\] days"):
+                load_journal(spark, str(journal), "table:partitions")
+        assert spark.table("partitions").count() == 1_500
+    finally:
+        spark.sql("DROP TABLE partitions")
 
 
 def test_a_path_of_a_journal_is_no_pattern(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:

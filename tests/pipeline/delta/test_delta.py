@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.lake import load_journal
 from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.report import compute
 from purgatory.pipeline.spark.session import spark_session
@@ -151,3 +152,26 @@ def test_a_journal_is_loaded_into_a_delta_table(spark: Any, tmp_path: Path, caps
     for _ in range(2):
         assert main([*load, "table:lake.journal"]) == 0
         assert compute(spark, "table:lake.journal").operations == one.operations == 300
+
+
+@pytest.mark.parametrize("partitions", [[], ["purgatory"], ["date", "purgatory"]])
+def test_a_delta_table_with_other_partitions_than_dates_is_refused(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], partitions: list[str]
+) -> None:
+    """In the catalog, where Spark would replace the whole table, and at a path, where Delta Lake itself refuses."""
+    generate(tmp_path / "journal", Recipe(300, seed=5, rate=0.003, keys=40))
+    journal, lake, other = str(tmp_path / "journal"), tmp_path / "lake", tmp_path / "other"
+    last = load_journal(spark, journal, lake, file_format="delta").last
+    rows = spark.read.format("delta").load(str(lake))
+    rows.write.format("delta").partitionBy(*partitions).save(str(other))
+    spark.sql(f"CREATE TABLE partitions USING delta LOCATION '{other}'")
+    before = log(other)
+    try:
+        for out in ("table:partitions", str(other)):
+            arguments = ["load", journal, "--format", "delta", "--quiet", "--since", last, "--out", out]
+            assert main(arguments) == 1
+            (line,) = capsys.readouterr().err.splitlines()
+            assert re.match(r"error: out (must be a table partitioned by date|cannot be written as delta)", line)
+            assert log(other) == before
+    finally:
+        spark.sql("DROP TABLE partitions")
