@@ -14,7 +14,7 @@ from tests.helpers import check
 
 def make_app(room: Purgatory[Any], log: list[str]) -> Any:
     """Return an application as a user would write it."""
-    app = quart.Quart("tests", root_path="/")
+    app = quart.Quart("tests", root_path="/", instance_path="/")
 
     @app.get("/orders/<name>")
     async def read(name: str) -> list[str]:
