@@ -56,6 +56,9 @@ class NatsTransport:
     the text of such a file.  Pass a seed as ``nkeys_seed_str``, and the text of credentials as nats-py's
     ``RawCredentials``.
 
+    With ``tls://`` or the option ``tls``, the transport does not connect to a server that does not require TLS, and
+    sends it no credentials.
+
     A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
     refused with a RuntimeError.
     """
@@ -111,7 +114,7 @@ class NatsTransport:
         async def closed() -> None:
             failed(ConnectionResetError("the connection to NATS was lost"))
 
-        client = Client()
+        client = _Client()
         try:
             await client.connect(self._url, error_cb=failed_once, closed_cb=closed, **self._options, **_CONNECT_ONCE)
         except BaseException as error:
@@ -192,6 +195,30 @@ class NatsTransport:
 
     def __repr__(self) -> str:
         return f"<NatsTransport subject={self._subject!r}>"
+
+
+class _Client(Client):
+    """A client that sends nothing to a server without TLS if its URL or the option ``tls`` requires TLS.
+
+    nats-py uses TLS only if the server's first message requires it, and that message is not encrypted.  Otherwise,
+    nats-py sends the credentials in clear text.  It calls this method after the TLS handshake, for the command that
+    contains the credentials.
+    """
+
+    def _connect_command(self) -> bytes:
+        scheme = self._current_server.uri.scheme if self._current_server is not None else ""
+        requires_tls = scheme == "tls" or "tls" in self.options
+        if requires_tls and scheme != "wss" and not _is_encrypted(self._transport):
+            raise ConnectionError(
+                "tls:// or the option tls requires TLS, but the NATS server does not; no credentials were sent to it;"
+                " enable TLS on the server, without allow_non_tls, or remove tls from the URL and the options"
+            )
+        return super()._connect_command()
+
+
+def _is_encrypted(transport: object) -> bool:
+    writer: asyncio.StreamWriter | None = getattr(transport, "_io_writer", None)
+    return writer is not None and writer.get_extra_info("ssl_object") is not None
 
 
 async def _round_trip(connection: Client) -> None:

@@ -28,6 +28,27 @@ class _Encrypted(NatsServer):
         return [f"tls {{ {files}, handshake_first: {str(self.first).lower()} }}"]
 
 
+class _Optional(_Encrypted):
+    """A server that accepts clients with TLS and without."""
+
+    def settings(self) -> list[str]:
+        return [*super().settings(), "allow_non_tls: true"]
+
+
+class _WebSockets(_Encrypted):
+    """A server that also accepts WebSockets, with TLS or without."""
+
+    def __init__(self, *, tls: bool) -> None:
+        super().__init__()
+        self.tls = tls
+        self.websocket_port = free_port()
+
+    def settings(self) -> list[str]:
+        (encryption,) = super().settings() if self.tls else ["no_tls: true"]
+        encryption = encryption.replace(", handshake_first: false", "")
+        return [f"websocket {{ host: 127.0.0.1, port: {self.websocket_port}, {encryption} }}"]
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a certificate for 127.0.0.1 and its key."""
@@ -83,6 +104,98 @@ async def test_a_client_with_tls_at_a_server_without(certificates: Path) -> None
         context = ssl.create_default_context(cafile=certificates / "certificate.pem")
         found = await reason(f"tls://127.0.0.1:{server.port}", tls=context, tls_handshake_first=True, connect_timeout=1)
         assert "without TLS, omit tls" in found or "does the server use TLS" in found
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+class _WithoutTls:
+    """A server that offers no TLS and echoes all messages.  ``received``: the lines that the clients have sent."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.11.0","max_payload":1048576,"auth_required":true}\r\n')
+        while line := await reader.readline():
+            self.received += line
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"PUB"):
+                _, subject, size = line.split()
+                message = await reader.readexactly(int(size) + 2)
+                writer.write(b"MSG %s 1 %s\r\n%s" % (subject, size, message))
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("tls://me:s3cret@{}", {}),
+        ("tls://s3cret@{}", {}),
+        ("tls://{}", {"user": "me", "password": "s3cret"}),
+        ("tls://{}", {"token": "s3cret"}),
+        ("nats://me:s3cret@{}", {"tls": ssl.create_default_context()}),
+        ("me:s3cret@{}", {"tls": ssl.create_default_context()}),
+        ("tls://me:s3cret@{}", {"tls": ssl.create_default_context()}),
+    ],
+)
+async def test_a_server_without_tls_gets_no_credentials(url: str, options: Any) -> None:
+    """If the URL or the option requires TLS, the connection ends before the credentials are sent, and the reason names
+    TLS.  This also fails if nats-py does not call the method of the client that checks this.
+    """
+    fake = _WithoutTls()
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        transport = NatsTransport(url.format(f"{host}:{port}"), **options)
+        async with Purgatory[Any]("test") as room, Relay(room, transport, heartbeat=10.0) as relay:
+            found = str(relay.statistics().last_loss)
+        with pytest.raises(ConnectionError, match="requires TLS"):
+            await transport.publish("")
+        await transport.aclose()
+    assert fake.received == b""
+    assert "the NATS server does not" in found
+    assert "s3cret" not in found
+
+
+async def test_a_server_without_tls_gets_credentials_if_the_url_does_not_require_tls() -> None:
+    """The URL ``nats://`` works with and without TLS, as before."""
+    fake = _WithoutTls()
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as server:
+        transport = NatsTransport("nats://me:s3cret@{}:{}".format(*server.sockets[0].getsockname()))
+        await transport.publish("")
+        await transport.aclose()
+    assert b"s3cret" in fake.received
+
+
+@pytest.mark.parametrize("allows", [False, True], ids=["no TLS", "TLS is optional"])
+async def test_a_client_that_requires_tls_at_a_server_that_does_not(allows: bool, certificates: Path) -> None:
+    """nats-py uses TLS only if the server requires it, so the relay does not connect."""
+    server = _Optional() if allows else NatsServer()
+    server.given = None
+    if isinstance(server, _Optional):
+        server.certificates = certificates
+    await asyncio.to_thread(server.start)
+    try:
+        context = ssl.create_default_context(cafile=certificates / "certificate.pem")
+        for options in ({}, {"tls": context}):
+            found = await reason(f"tls://me:s3cret@127.0.0.1:{server.port}", **options)
+            assert "requires TLS" in found
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout':DeprecationWarning")  # from nats-py's call of aiohttp
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_websocket_with_the_option_tls(tls: bool, certificates: Path) -> None:
+    """A WebSocket without TLS is refused, because nats-py would ignore the option; one with TLS is used."""
+    server = _WebSockets(tls=tls)
+    server.certificates, server.given = certificates, None
+    await asyncio.to_thread(server.start)
+    try:
+        context = ssl.create_default_context(cafile=certificates / "certificate.pem")
+        url = f"{'wss' if tls else 'ws'}://me:s3cret@127.0.0.1:{server.websocket_port}"
+        found = await reason(url, tls=context)
+        assert found == "None" if tls else "requires TLS" in found
     finally:
         await asyncio.to_thread(server.close)
 
