@@ -6,6 +6,7 @@
 ``parameters``      query parameters, their limits, and their errors
 ``app``             the Starlette application: routes, errors, disconnects
 ``http_protocol``   limits of a connection: slow requests, unread responses
+``unsent``          the limit on the memory of unread responses
 ``server``          the uvicorn server: sockets, signals, and the shutdown sequence
 ``server_process``  the server as a child process of another program
 ``load_tools``      helpers for the next two modules

@@ -25,6 +25,7 @@ _BOUNDS = (
     ("write_timeout", 0.001, 86_400),
     ("max_head_bytes", 64, _MANY),
     ("max_connections", 1, _MANY),
+    ("max_unsent_bytes", 1, _MANY),
     ("max_total_bytes", 1, _MANY),
 )
 
@@ -98,6 +99,12 @@ def _parser() -> argparse.ArgumentParser:
         help="further connections are closed at once (%(default)s)",
     )
     add(
+        "--max-unsent-bytes",
+        type=int,
+        default=usual.max_unsent_bytes,
+        help="memory of all responses that clients have not read; above it: 503 (%(default)s)",
+    )
+    add(
         "--max-total-bytes",
         type=int,
         default=usual.max_total_bytes,
@@ -136,6 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
                 max_head_bytes=given.max_head_bytes,
                 write_timeout=given.write_timeout,
                 max_connections=given.max_connections,
+                max_unsent_bytes=given.max_unsent_bytes,
                 max_total_bytes=given.max_total_bytes,
                 limits=limits,
                 allowed_hosts=(*LOCAL_HOSTS, *given.allow_host),

@@ -2,7 +2,8 @@
 
 The protocol closes a connection when the head of a request (request line and headers) is too long or does not arrive in
 time, when the client does not read a response in time, and when there are too many connections.  It uses the timers of
-the event loop.
+the event loop.  The time for a response begins when its bytes begin to pile up, and ends when all have been written and
+hardly any is left; reading some of it now and then does not prolong the time.
 
 A client can send more while its request is in progress: trailers after a chunked body, and the next requests.  uvicorn
 stores the headers of an unfinished head and of unfinished trailers, however many there are, and stops reading only at
@@ -41,6 +42,8 @@ def limited_protocol(
             self._tail = b""  # the last bytes, which may contain the start of the separator
             self._head_limit: asyncio.TimerHandle | None = None
             self._write_limit: asyncio.TimerHandle | None = None
+            self._responses = 0  # that the application has finished
+            self._responses_before = 0  # the one that the time limit applies to
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -85,13 +88,21 @@ def limited_protocol(
             super().on_message_complete()
             self._head_bytes = 0
 
+        def on_response_complete(self) -> None:
+            self._responses += 1
+            if not self.flow.write_paused:
+                self._end_write()
+            super().on_response_complete()
+
         def pause_writing(self) -> None:
             super().pause_writing()
             if self._write_limit is None:
                 self._write_limit = self.loop.call_later(write_timeout, self.transport.abort)
+                self._responses_before = self._responses
 
         def resume_writing(self) -> None:
-            self._end_write()
+            if self._responses > self._responses_before:
+                self._end_write()
             super().resume_writing()
 
         def _begin_head(self) -> None:

@@ -38,6 +38,7 @@ from .fetch import Fetch
 from .http_protocol import limited_protocol
 from .parameters import Limits
 from .topics import Topics
+from .unsent import UnsentLimit
 
 __all__ = ["READY", "STOPPED", "Options", "raise_file_limit", "serve"]
 
@@ -64,6 +65,7 @@ class Options:
     max_head_bytes: int = 16 << 10
     write_timeout: float = 30.0
     max_connections: int = 50_000
+    max_unsent_bytes: int = 1 << 30
     limits: Limits = field(default_factory=Limits)
     allowed_hosts: tuple[str, ...] = LOCAL_HOSTS  # host names that requests may use, in addition to ``host``
 
@@ -89,8 +91,9 @@ def serve(options: Options) -> None:
         print(f"{READY}http://{address} on {loop}", flush=True)
         yield
 
+    app = UnsentLimit(make_app(room, started), max_bytes=options.max_unsent_bytes, retry_after=options.retry_after)
     config = uvicorn.Config(
-        OriginCheckMiddleware(make_app(room, started), allowed_hosts=[options.host, *options.allowed_hosts]),
+        OriginCheckMiddleware(app, allowed_hosts=[options.host, *options.allowed_hosts]),
         http=limited_protocol(
             head_timeout=options.head_timeout,
             max_head_bytes=options.max_head_bytes,

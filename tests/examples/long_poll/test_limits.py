@@ -234,19 +234,66 @@ class StalledTransport(asyncio.Transport):
 
 
 async def test_an_answer_that_is_not_read_is_given_up() -> None:
-    """The connection is closed if its buffer stays full for too long, and not if the client continues to read."""
+    """The connection is closed if its buffer stays full for too long, and not if the response has been read by then."""
     make = limited_protocol(head_timeout=60.0, max_head_bytes=1000, write_timeout=0.01, max_connections=2)
     protocols: list[Any] = [make(uvicorn.Config(_no_app), ServerState(), {}) for _ in range(2)]  # type: ignore[call-arg]
     transports = [StalledTransport(), StalledTransport()]
     for protocol, transport in zip(protocols, transports, strict=True):
         protocol.connection_made(transport)
         protocol.pause_writing()
+    protocols[1].on_response_complete()
     protocols[1].resume_writing()
     await transports[0].aborted.wait()
     assert not transports[1].aborted.is_set()
     for protocol in protocols:
         protocol.connection_lost(None)
     assert [protocol._head_limit or protocol._write_limit for protocol in protocols] == [None, None]
+
+
+async def test_an_answer_that_is_read_in_small_portions_is_given_up() -> None:
+    """The time applies to the whole response: reading a portion of it now and then does not prolong the time.  After
+    the last portion, no time limit is left.
+    """
+    make = limited_protocol(head_timeout=60.0, max_head_bytes=1000, write_timeout=0.05, max_connections=2)
+    protocols: list[Any] = [make(uvicorn.Config(_no_app), ServerState(), {}) for _ in range(2)]  # type: ignore[call-arg]
+    transports = [StalledTransport(), StalledTransport()]
+    for protocol, transport in zip(protocols, transports, strict=True):
+        protocol.connection_made(transport)
+        for _ in range(3):
+            protocol.pause_writing()
+            protocol.resume_writing()
+    protocols[1].on_response_complete()
+    await transports[0].aborted.wait()
+    assert not transports[1].aborted.is_set()
+    for protocol in protocols:
+        protocol.connection_lost(None)
+
+
+async def test_answers_that_are_not_read_have_a_common_limit() -> None:
+    """Twenty clients who do not read 18 MB each take hardly more memory than the limit.  Another reader gets 503, a
+    reader of a short message gets it, and when the twenty have left, all are served.
+    """
+    message = b"\x01" * 1_000_000  # six times as long in JSON
+    limit = 40_000_000
+    async with serving("--max-unsent-bytes", str(limit)) as server, connected(server) as (other,):
+        for topic, body in (("a", message), ("a", message), ("a", message), ("b", b"short")):
+            head = f"POST /topics/{topic} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+            other.writer.write(head.encode() + body)
+            assert await other.answer() == 201
+        assert await other.ask("/topics/a") == 200
+        before = server.rss()
+        async with connected(server, 20) as attackers:
+            for attacker in attackers:
+                attacker.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                attacker.writer.write(b"GET /topics/a HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            async with asyncio.timeout(30.0):
+                while await other.ask("/topics/a") != 503:
+                    pass
+            assert await other.ask("/topics/b") == 200
+            assert server.rss() - before < limit + 40_000_000
+        async with asyncio.timeout(30.0):
+            while await other.ask("/topics/a") != 200:
+                pass
 
 
 async def _no_app(scope: object, receive: object, send: object) -> None:
