@@ -39,10 +39,12 @@ class Api:
 
     ``key``: the API number.  ``pin``: the highest version; the broker advertises versions 0 to ``pin``.  ``request``:
     the class of the request.  ``answer``: a coroutine function that returns the response, or None to send no response;
-    the broker cancels the call when the client disconnects.
+    the broker cancels the call when the client disconnects.  ``lasting``: whether the request changes something that
+    remains after the client has disconnected, so that it is executed even if no client reads the response.
     """
 
     key: int
     pin: int
     request: Any
     answer: Callable[[Call, Any], Awaitable[Any]]
+    lasting: bool = False

@@ -152,4 +152,4 @@ def _response(topics: list[tuple[str, list[Written]]]) -> ProduceResponse:
     )
 
 
-API = Api(0, 7, ProduceRequest, answer)
+API = Api(0, 7, ProduceRequest, answer, lasting=True)

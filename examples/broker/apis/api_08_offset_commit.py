@@ -53,4 +53,4 @@ def _commit(call: Call, group_id: str, topic: str, sent: Any, group_code: ErrorC
     )
 
 
-API = Api(8, 3, OffsetCommitRequest, answer)
+API = Api(8, 3, OffsetCommitRequest, answer, lasting=True)

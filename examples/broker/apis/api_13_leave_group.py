@@ -15,4 +15,4 @@ async def answer(call: Call, request: Any) -> LeaveGroupResponse:
     return LeaveGroupResponse(throttle_time_ms=0, error_code=code)
 
 
-API = Api(13, 1, LeaveGroupRequest, answer)
+API = Api(13, 1, LeaveGroupRequest, answer, lasting=True)

@@ -30,4 +30,4 @@ async def answer(call: Call, request: Any) -> SyncGroupResponse:
     return SyncGroupResponse(throttle_time_ms=0, error_code=result.error, assignment=result.assignment)
 
 
-API = Api(14, 3, SyncGroupRequest, answer)
+API = Api(14, 3, SyncGroupRequest, answer, lasting=True)

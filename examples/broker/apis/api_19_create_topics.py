@@ -54,4 +54,4 @@ def _create(call: Call, topic: Any, validate_only: bool) -> None:
         _LOGGER.warning("topic %s: ignored %d configuration values", topic.name, len(topic.configs))
 
 
-API = Api(19, 3, CreateTopicsRequest, answer)
+API = Api(19, 3, CreateTopicsRequest, answer, lasting=True)

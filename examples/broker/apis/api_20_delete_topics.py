@@ -33,4 +33,4 @@ async def answer(call: Call, request: Any) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
 
 
-API = Api(20, 3, DeleteTopicsRequest, answer)
+API = Api(20, 3, DeleteTopicsRequest, answer, lasting=True)

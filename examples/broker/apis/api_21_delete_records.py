@@ -132,4 +132,4 @@ def _low_watermark(deleted: Deleted) -> int:
     return deleted.partition.low_watermark
 
 
-API = Api(21, 1, DeleteRecordsRequest, answer)
+API = Api(21, 1, DeleteRecordsRequest, answer, lasting=True)

@@ -2,7 +2,7 @@
 
 from examples.broker.broker import Broker
 from examples.broker.protocol.array_limits import TooManyElements, check_elements
-from examples.broker.protocol.codec import Malformed, decode, decode_header, encode
+from examples.broker.protocol.codec import Malformed, api_key, decode, decode_header, encode
 from examples.broker.protocol.error_codes import Code
 
 from . import (
@@ -27,7 +27,7 @@ from . import (
 )
 from .api import Api, Call, Hold
 
-__all__ = ["ADVERTISED", "APIS", "answer_frame"]
+__all__ = ["ADVERTISED", "APIS", "answer_frame", "is_lasting"]
 
 APIS: dict[int, Api] = {
     module.API.key: module.API
@@ -55,6 +55,12 @@ APIS: dict[int, Api] = {
 
 
 ADVERTISED = [(api.key, api.pin) for api in APIS.values()]
+
+
+def is_lasting(frame: bytes) -> bool:
+    """Return whether a request has a lasting effect, or has an unknown API key and is therefore refused."""
+    api = APIS.get(api_key(frame, 0))
+    return api is None or api.lasting
 
 
 async def answer_frame(broker: Broker, frame: bytes, client_host: str, hold: Hold = lambda _: None) -> bytes | None:

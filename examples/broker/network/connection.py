@@ -3,8 +3,9 @@
 The connection keeps reading while a request is parked, so it detects a disconnect at once.  It then cancels the waiting
 task, which withdraws the parked operation.  The connection buffers up to one frame of further requests; then it pauses
 reading until the current request is answered.  A client may send its last batch with acks=0 and disconnect.  If no
-request is in progress when the client disconnects, the broker therefore executes the requests that arrived earlier,
-unless they would have to wait.  Requests behind the one in progress are discarded.
+request is in progress when the client disconnects, the broker therefore executes the requests that arrived earlier, if
+they have a lasting effect and do not have to wait.  Like all requests, they take turns with those of other connections,
+and their bytes count until then.  Requests behind the one in progress are discarded.
 
 The broker closes a connection, and logs the reason, in these cases:
 
@@ -22,7 +23,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from examples.broker.apis.api import CloseConnection
-from examples.broker.apis.dispatch import answer_frame
+from examples.broker.apis.dispatch import answer_frame, is_lasting
 from examples.broker.broker import Broker
 from examples.broker.protocol.codec import Malformed, api_key, frame_size
 from purgatory import TimerTask
@@ -73,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._settings = owner.broker.settings
         self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
+        self._rest: asyncio.Task[None] | None = None  # executes what the client sent before it left
+        self._lost = False
         self._inbox = bytearray()
         self.counted = 0  # bytes of this connection that count toward the owner's memory
         self._in_work = 0  # the part of ``counted`` that belongs to the current request
@@ -119,8 +122,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 (the reason does not matter)
         self._client_left()
         self._time_limit(None)
-        self._release()
-        self._owner.closed(self, self._reason)
+        self._lost = True
+        if self._rest is None:
+            self._end()
 
     def pause_writing(self) -> None:
         self._sent = asyncio.get_running_loop().create_future()
@@ -134,6 +138,8 @@ class Connection(asyncio.Protocol):
     def finish(self) -> None:
         """Accept no further request.  Close once the response to the current request, if any, has been sent."""
         self._ending = True
+        if self._rest is not None:
+            self._inbox.clear()
         if not self.busy and self._transport is not None:
             self._transport.close()
 
@@ -215,23 +221,44 @@ class Connection(asyncio.Protocol):
         del inbox[: size + _PREFIX]
         self._in_work = size
         self._count()
-        if not self._reading and len(inbox) <= self._settings.max_frame_bytes:
+        if not self._reading and not self._ending and len(inbox) <= self._settings.max_frame_bytes:
             self._reading = True
             self._transport.resume_reading()
         return frame
 
     def _client_left(self) -> None:
-        """Cancel the current request; if there is none, execute the buffered requests that need not wait."""
+        """Cancel the current request; if there is none, execute the buffered requests that have a lasting effect."""
         was_ending, self._ending = self._ending, True
-        if self._task is not None:
-            self._task.cancel()
-        if was_ending or self.busy:
+        if self._task is None:
             return
+        self._task.cancel()
+        if not (was_ending or self.busy):
+            self._rest = asyncio.get_running_loop().create_task(self._execute_rest())
+
+    async def _execute_rest(self) -> None:
+        """Execute the buffered requests that have a lasting effect, unless they have to wait."""
+        work = 0
         try:
-            while (frame := self._take_frame()) is not None:
-                _begin(answer_frame(self._broker, frame, self._host()))
+            while not self._dropped and (frame := self._take_frame()) is not None:
+                if is_lasting(frame):
+                    _begin(answer_frame(self._broker, frame, self._host()))
+                work += 1 + len(frame) // _SMALL
+                if work >= _MAX_WORK_PER_TURN:
+                    work = 0
+                    await asyncio.sleep(0)
         except (Malformed, CloseConnection) as error:
             self.drop(str(error))
+        except Exception:  # a bug in the broker: close only this connection
+            _LOGGER.exception("connection %s: the request failed", self.peer)
+            self.drop("the request failed")
+        finally:
+            self._rest = None
+            if self._lost:
+                self._end()
+
+    def _end(self) -> None:
+        self._release()
+        self._owner.closed(self, self._reason)
 
     def _host(self) -> str:
         return self.peer.rpartition(":")[0]

@@ -11,7 +11,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from examples.broker import Server, Settings
 from tests.examples.broker.request_harness import frame
 
-__all__ = ["HELLO", "Client", "SocketHarness", "serving"]
+__all__ = ["HELLO", "Client", "FakeTransport", "SocketHarness", "serving"]
 
 HELLO = frame(ApiVersionsRequest(), 0)
 
@@ -44,6 +44,37 @@ class Client:
             return await self.reader.read() == b""
         except ConnectionError:
             return True
+
+
+class FakeTransport:
+    """A transport without a socket that stores the written bytes."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
 
 
 class SocketHarness:

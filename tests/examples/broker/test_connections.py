@@ -14,8 +14,10 @@ pytest.importorskip("crc32c", reason="the extra 'broker' is not installed")
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
+from examples.broker.apis.dispatch import answer_frame
+from examples.broker.network.connection import Connection
 from tests.examples.broker.request_harness import fetch_request, frame, make_batch
-from tests.examples.broker.socket_harness import HELLO, serving
+from tests.examples.broker.socket_harness import HELLO, FakeTransport, SocketHarness, serving
 
 ALL_TOPICS = MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
@@ -87,6 +89,90 @@ async def test_what_was_sent_before_the_end_is_carried_out() -> None:
         partition = sockets.server.broker.topics.partition("t", 0)
         assert partition is not None
         await sockets.until(lambda: partition.log.end_offset == 40)
+
+
+def left_behind(sockets: SocketHarness, data: bytes) -> Connection:
+    """Return a connection whose client has left before the broker could take any of its requests."""
+    connection = Connection(sockets.server)
+    connection.connection_made(FakeTransport())
+    connection.data_received(data)
+    connection.eof_received()
+    connection.connection_lost(None)
+    return connection
+
+
+async def test_what_a_client_leaves_behind_delays_no_other_client() -> None:
+    """Its requests are executed in slices; their bytes count, and the connection is known, until they are done."""
+    requests = 500
+    async with serving() as sockets:
+        other, server = await sockets.client(), sockets.server
+        assert await other.says_hello()
+        partition = server.broker.topics.partition("t", 0)
+        assert partition is not None
+        connection = left_behind(sockets, produce(0) * requests)
+        assert await other.says_hello()
+        assert partition.log.end_offset < requests / 2
+        assert connection in server.connections
+        assert len(produce(0)) * requests / 2 < connection.counted <= server.memory.used
+        await sockets.until(lambda: connection not in server.connections)
+        assert (partition.log.end_offset, connection.counted, server.memory.used) == (requests, 0, 0)
+
+
+async def test_of_what_a_client_leaves_behind_only_requests_with_a_lasting_effect_are_executed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No client reads the other responses.  What is no request, or waits, is handled as it is for other clients."""
+    executed: list[int] = []
+
+    def answer(broker: Any, frame: bytes, host: str) -> Any:
+        executed.append(struct.unpack_from(">h", frame)[0])
+        return answer_frame(broker, frame, host)
+
+    monkeypatch.setattr("examples.broker.network.connection.answer_frame", answer)
+    async with serving() as sockets:
+        partition = sockets.server.broker.topics.partition("t", 0)
+        assert partition is not None
+        sent = (
+            HELLO * 50
+            + fetch()
+            + frame(ALL_TOPICS, 5, 2)
+            + produce(0)
+            + produce(-1)
+            + struct.pack(">ihhih", 10, 999, 0, 7, 0)
+            + produce(0)
+        )
+        connection = left_behind(sockets, sent)
+        await sockets.until(lambda: connection not in sockets.server.connections)
+        assert executed == [0, 0, 999]
+        assert (partition.log.end_offset, len(sockets.server.broker.produce)) == (2, 0)
+        assert (sockets.server.dropped, sockets.server.memory.used) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["shutdown", "limit", "bug"])
+async def test_what_a_client_leaves_behind_can_be_given_up(
+    how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the broker stops, if all connections together hold too many bytes, or if a request meets a bug."""
+    requests = 500
+    async with serving() as sockets:
+        server = sockets.server
+        partition = server.broker.topics.partition("t", 0)
+        assert partition is not None
+        connection = left_behind(sockets, produce(0) * requests)
+        await asyncio.sleep(0)
+        if how == "limit":
+            server.memory.limit = 1000
+            assert not server.memory.fits(0)
+            server.relieve(connection)
+            assert connection.counted == 0
+        elif how == "bug":
+            monkeypatch.setattr("examples.broker.network.connection.is_lasting", lambda _: 1 / 0)
+        if how != "shutdown":
+            await sockets.until(lambda: connection not in server.connections)
+    assert not server.connections
+    assert 0 < partition.log.end_offset < requests / 2
+    assert (server.memory.used, server.dropped) == (0, how != "shutdown")
+    assert ("ZeroDivisionError" in caplog.text) == (how == "bug")
 
 
 async def test_what_was_sent_behind_a_request_that_waits_is_discarded_at_the_end() -> None:

@@ -23,6 +23,7 @@ from examples.broker.protocol.codec import Malformed
 from examples.group import GroupConfig
 from purgatory.testing import VirtualClock
 from tests.examples.broker.request_harness import frame, make_batch, settled
+from tests.examples.broker.socket_harness import FakeTransport
 
 SETTINGS = Settings(
     port=0,
@@ -127,37 +128,6 @@ async def answer_all_of(bodies: list[bytes]) -> None:
 def test_whatever_is_asked_the_broker_answers_or_refuses(bodies: list[bytes]) -> None:
     """A request ends with a response, without one if none is due, or as malformed; never with another error."""
     asyncio.run(answer_all_of(bodies))
-
-
-class FakeTransport:
-    """A transport without a socket that stores the written bytes."""
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-        self.closed = False
-
-    def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 1) if name == "peername" else None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
 
 
 async def stream(chunks: list[bytes], hello: bytes) -> bytearray:
