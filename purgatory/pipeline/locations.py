@@ -20,6 +20,7 @@ __all__ = [
     "local_path",
     "location_for_spark",
     "location_to_read",
+    "without_secrets",
 ]
 
 Location = str | Path
@@ -95,3 +96,9 @@ def is_local_mode(master: str | None) -> bool:
     If ``master`` is None, Spark does so, because that is the default of the commands.
     """
     return master is None or master == "local" or master.startswith("local[")
+
+
+def without_secrets(url: str) -> str:
+    """Return the ``repr`` of the URL of a server for an error message, without a user, a password, or a token."""
+    url, semicolon, _ = re.sub(r"//.*@", "//***@", url).partition(";")
+    return repr(f"{url};***" if semicolon else url)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
-from purgatory.pipeline.locations import is_local_mode, is_uri, local_path
+from purgatory.pipeline.locations import is_local_mode, is_uri, local_path, without_secrets
 from purgatory.pipeline.output.directory import check_apart, check_store
 from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.stream.input_rows import LAST_MS
@@ -105,26 +105,23 @@ def remote_url(options: argparse.Namespace) -> str | None:
     if remote is None:
         return None if master is not None else os.environ.get("SPARK_REMOTE") or None
     if master is not None:
-        raise ValueError(f"either master or remote must be set, got {_shown(master)} and {_shown(remote)}")
+        raise ValueError(
+            f"either master or remote must be set, got {without_secrets(master)} and {without_secrets(remote)}"
+        )
     if not re.fullmatch(r"sc://[^/].*", remote):
-        raise ValueError(f"remote must be a URL such as sc://host:15002, got {_shown(remote)}")
+        raise ValueError(f"remote must be a URL such as sc://host:15002, got {without_secrets(remote)}")
     return remote
 
 
 def check_master(master: str | None) -> None:
     """Raise ValueError unless the form of ``master`` is one that Spark accepts.  None is the default."""
     if master is not None and master.startswith("sc://"):
-        raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {_shown(master)}")
+        raise ValueError(f"master must not be a Spark Connect server, which is a remote, got {without_secrets(master)}")
     if master is not None and not _MASTER.fullmatch(master):
         raise ValueError(
-            f"master must be local, local[N], local[*], yarn, or a URL such as spark://host:port, got {_shown(master)}"
+            "master must be local, local[N], local[*], yarn, or a URL such as spark://host:port,"
+            f" got {without_secrets(master)}"
         )
-
-
-def _shown(url: str) -> str:
-    """Return the ``repr`` of a URL for an error message, without a user, a password, or a token."""
-    url, semicolon, _ = re.sub(r"//.*@", "//***@", url).partition(";")
-    return repr(f"{url};***" if semicolon else url)
 
 
 def check_paths(options: argparse.Namespace) -> None:

@@ -30,6 +30,8 @@ from pyspark.sql import SparkSession
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import is_local_mode
 
+from .connect import connected_session
+from .ended import SparkEnded
 from .java import find_java, quiet_home
 from .scripts import worker_python
 
@@ -73,21 +75,15 @@ def spark_session(
     created with ``settings``.  If ``master`` (default ``local[*]``) is local, ``settings`` are added to the settings
     for one machine and take precedence over them.  With ``remote``, the URL of a Spark Connect server, the session
     runs on that server.  The created session is stopped at the end, and its directories are removed.  Raises SparkEnded
-    if the Java process of the created session ends before that.
+    if the Java process of the created session ends before that, or if the server cannot be reached.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
     if remote is not None:
-        builder = SparkSession.builder.remote(remote)
-        for name, value in (settings or {}).items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        try:
+        with connected_session(remote, settings or {}) as session:
             yield session
-        finally:
-            session.stop()
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, with all settings
         yield SparkSession.builder.getOrCreate()
@@ -241,10 +237,6 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 # The end of a session
-
-
-class SparkEnded(PurgatoryError):
-    """Spark cannot start or continue: its Java process has ended, or the disk with its temporary files is full."""
 
 
 @contextmanager
