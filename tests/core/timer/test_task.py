@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from purgatory import TimerTask
+from purgatory import COMPILED, TimerTask
+from purgatory.core.timer import task as task_module
 from purgatory.testing import ManualClock
 from tests.sansio import make_purgatory
 
@@ -40,6 +41,25 @@ def test_a_scheduled_task_is_not_initialised_again(make: Callable[[int], TimerTa
     assert task.cancel()
     TimerTask.__init__(task, 30)
     assert (task.delay_ms, task.scheduled) == (30, False)
+
+
+@pytest.mark.skipif(COMPILED, reason="compiled code has the flag")
+def test_compiled_code_has_a_flag_for_a_task_that_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot ask whether a field has a value; interpreted code, here with the flag in a dict, can."""
+    timer = make_purgatory(ManualClock())._core.timer
+
+    class Plain(TimerTask):
+        def __init__(self, delay_ms: int) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(task_module, "_HAS_FLAG", True)
+                super().__init__(delay_ms)
+
+    task = Plain(10)
+    task.__init__(20)  # type: ignore[misc]
+    timer.add(task)
+    with pytest.raises(ValueError, match="which is on a timer"):
+        task.__init__(30)  # type: ignore[misc]
+    assert task.cancel()
 
 
 def test_a_subclass_has_a_state_of_its_own() -> None:
