@@ -210,14 +210,24 @@ def _write(group: list[Path], unfinished: Path) -> int:
 def _share(path: Path, group: list[Path]) -> None:
     """Give a new file the owner of the files that it replaces, if the system allows that, and their common mode.
 
-    The processes that could read those files can read the new one, and no others, whatever the umask of this process.
+    Apart from this process, no process can read the new file that could not read all of those files, whatever the umask
+    of this process.  If the files have different owners, this process stays the owner.  If they have different groups,
+    or if the system does not allow their group, the group that the file has instead gets no more than all others.
     """
     statuses = [file.stat() for file in group]
-    for owner, its_group in ((-1, statuses[0].st_gid), (statuses[0].st_uid, -1)):
+    owners, groups = {status.st_uid for status in statuses}, {status.st_gid for status in statuses}
+    # The group comes first, because only the owner can give a group.
+    if len(groups) == 1:
         with contextlib.suppress(OSError):
-            os.chown(path, owner, its_group)
+            os.chown(path, -1, statuses[0].st_gid)
+    if len(owners) == 1:
+        with contextlib.suppress(OSError):
+            os.chown(path, statuses[0].st_uid, -1)
+    mode = reduce(operator.and_, (stat.S_IMODE(status.st_mode) for status in statuses))
+    if groups != {path.stat().st_gid}:
+        mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
     with contextlib.suppress(OSError):  # not every file system has permissions
-        path.chmod(reduce(operator.and_, (stat.S_IMODE(status.st_mode) for status in statuses)))
+        path.chmod(mode)
 
 
 def _pieces(group: list[Path]) -> Iterator[pa.Table]:

@@ -5,9 +5,11 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -393,6 +395,46 @@ def test_a_merged_file_has_the_mode_of_those_that_it_replaces(
     assert [file.stat().st_mode & 0o777 for file in files] == [0o640] * 4
     assert seen == [0o640] * 4
     assert set(chowned) == {(-1, files[0].stat().st_gid), (files[0].stat().st_uid, -1)}
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "mode"),
+    [
+        ([(0o664, 11, 21), (0o640, 11, 21)], (11, 21), 0o640),
+        ([(0o664, 11, 22), (0o664, 11, 22)], (11, 20), 0o644),  # this process cannot give the group
+        ([(0o640, 11, 22), (0o660, 11, 22)], (11, 20), 0o600),
+        ([(0o660, 11, 21), (0o640, 11, 20)], (11, 20), 0o600),  # no group could read both files
+        ([(0o640, 11, 21), (0o640, 12, 21)], (10, 21), 0o640),  # and no owner
+    ],
+)
+def test_a_merged_file_can_be_read_by_no_process_that_could_not_read_all_files(
+    files: list[tuple[int, int, int]], given: tuple[int, int], mode: int, tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The process has the user 10 and the group 20, and may give a file away, but not to the group 22."""
+    owner, chmod = [10, 20], pathlib.Path.chmod
+    path = tmp_path / "merged"
+    path.touch()
+    modes: list[int] = []
+
+    def chown(_: object, user: int, group: int) -> None:
+        if group == 22:
+            raise PermissionError
+        owner[:] = [user if user >= 0 else owner[0], group if group >= 0 else owner[1]]
+
+    def status(mode: int, user: int, group: int) -> Any:
+        return SimpleNamespace(st_mode=stat.S_IFREG | mode, st_uid=user, st_gid=group)
+
+    def change(path: pathlib.Path, mode: int) -> None:
+        modes.append(mode)
+        chmod(path, mode)
+
+    monkeypatch.setattr(os, "chown", chown)
+    monkeypatch.setattr(pathlib.Path, "chmod", change)
+    monkeypatch.setattr(pathlib.Path, "stat", lambda _: status(0o600, *owner))
+    group: list[Any] = [SimpleNamespace(stat=lambda each=each: status(*each)) for each in files]
+    module._share(path, group)
+    assert (tuple(owner), oct(modes[-1])) == (given, oct(mode))
 
 
 def test_a_file_system_without_owners_and_modes_can_be_compacted(
