@@ -31,6 +31,11 @@ __all__ = ["FORMATS", "Loaded", "check_catalog", "load_journal"]
 FORMATS: Final = ("parquet", "delta")
 _DAY_MS: Final = 86_400_000
 _OWN_CATALOG: Final = "spark_catalog"  # the name of the catalog that every session has
+# These classes replace that catalog, and keep tables of other formats in it.  Others have a catalog of their own.
+_WITHIN_OWN: Final = (
+    "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "org.apache.iceberg.spark.SparkSessionCatalog",
+)
 _FIRST_PART: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*\.")  # not if it is the only part
 
 
@@ -148,9 +153,9 @@ def check_catalog(out: Location, setting: Callable[[str], str | None]) -> None:
         return
     match = _FIRST_PART.match(name)
     first = "" if match is None else match[1] or match[2]
-    if first != _OWN_CATALOG and setting(f"spark.sql.catalog.{first}") is None:
+    if first.lower() != _OWN_CATALOG and setting(f"spark.sql.catalog.{first}") is None:
         first = setting("spark.sql.defaultCatalog") or _OWN_CATALOG
-    if first != _OWN_CATALOG:
+    if first.lower() != _OWN_CATALOG or setting(f"spark.sql.catalog.{_OWN_CATALOG}") not in (None, *_WITHIN_OWN):
         return
     if setting("spark.sql.catalogImplementation") != "hive":
         reason = "in the memory of this command's own session"
@@ -160,7 +165,8 @@ def check_catalog(out: Location, setting: Callable[[str], str | None]) -> None:
         return
     raise BadOutput(
         f"out must be a table that outlives the command, got {out}, which would be {reason}: use a directory, or --conf"
-        " spark.sql.catalog.NAME=..., or --conf spark.sql.catalogImplementation=hive for a catalog that lasts"
+        " spark.sql.catalog.NAME=... and a name that begins with NAME (not spark_catalog), or --conf"
+        " spark.sql.catalogImplementation=hive for a catalog that lasts"
     )
 
 

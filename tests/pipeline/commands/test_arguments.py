@@ -119,7 +119,20 @@ def test_a_table_that_ends_with_the_command_is_refused(
     [
         ("mine", {}, "in the memory"),
         ("`lake.mine`", {"spark.sql.catalog.lake": "a"}, "in the memory"),
-        ("spark_catalog.default.mine", {"spark.sql.catalog.spark_catalog": "a"}, "in the memory"),
+        ("spark_catalog.default.mine", {}, "in the memory"),
+        ("SPARK_CATALOG.db.mine", {"spark.sql.defaultCatalog": "lake", "spark.sql.catalog.lake": "a"}, "in the memory"),
+        ("spark_catalog.db.mine", {"spark.sql.catalog.spark_catalog": "io.unitycatalog.spark.UCSingleCatalog"}, ""),
+        ("default.mine", {"spark.sql.catalog.spark_catalog": "io.unitycatalog.spark.UCSingleCatalog"}, ""),
+        (
+            "default.mine",
+            {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+            "in the memory",
+        ),
+        (
+            "default.mine",
+            {"spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog"},
+            "in the memory",
+        ),
         ("lake.db.mine", {"spark.sql.catalog.lake": "a"}, ""),
         ("`a.b`.db.mine", {"spark.sql.catalog.a.b": "a"}, ""),
         ("db.mine", {"spark.sql.defaultCatalog": "lake", "spark.sql.catalog.lake": "a"}, ""),
