@@ -33,6 +33,7 @@ __all__ = [
     "parked_within",
     "read_batches",
     "row_groups",
+    "time_like",
 ]
 
 _BATCH_ROWS: Final = 262_144
@@ -78,7 +79,7 @@ def batch_parked_within(batch: pa.RecordBatch, selection: Selection) -> pa.Recor
     batch = _batch_parked_until(batch_of_names(batch, selection), selection)
     if selection.since_ms is None:
         return batch
-    return batch.filter(pc.greater_equal(batch["parked_at"], _like(batch["parked_at"], selection.since_ms)))
+    return batch.filter(pc.greater_equal(batch["parked_at"], time_like(batch["parked_at"], selection.since_ms)))
 
 
 def batch_overlapping(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
@@ -88,17 +89,18 @@ def batch_overlapping(batch: pa.RecordBatch, selection: Selection) -> pa.RecordB
         return batch
     finished = batch["finished_at"]
     return batch.filter(
-        pc.or_kleene(pc.greater_equal(finished, _like(finished, selection.since_ms)), pc.is_null(finished))
+        pc.or_kleene(pc.greater_equal(finished, time_like(finished, selection.since_ms)), pc.is_null(finished))
     )
 
 
 def _batch_parked_until(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
     if selection.until_ms is None:
         return batch
-    return batch.filter(pc.less(batch["parked_at"], _like(batch["parked_at"], selection.until_ms)))
+    return batch.filter(pc.less(batch["parked_at"], time_like(batch["parked_at"], selection.until_ms)))
 
 
-def _like(times: pa.Array, ms: int) -> pa.Scalar:
+def time_like(times: pa.Array, ms: int) -> pa.Scalar:
+    """Return a time of the same type as ``times``, for a comparison."""
     return pa.scalar(ms, pa.timestamp("ms", "UTC")).cast(times.type)
 
 

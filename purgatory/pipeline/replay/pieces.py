@@ -35,6 +35,7 @@ from purgatory.pipeline.selected_rows import (
     parked_row_groups,
     parked_within,
     read_batches,
+    time_like,
 )
 from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.spark.workers import freeze_modules
@@ -67,7 +68,6 @@ _NO_TIME_MS: Final = -1
 _ENOUGH_ROWS: Final = 60_000  # the rows to replay, in one round or in several rounds together
 _MOST_ROUNDS: Final = 5
 _CELL: Final = "cell binary"
-_TIME: Final = ARROW_SCHEMA.field("parked_at").type
 
 Settings = Sequence[tuple[int, int]]
 Work = Callable[[pa.Table, int, "Piece"], list[Any]]
@@ -335,14 +335,15 @@ def _of_pieces(
 def _is_in(batch: pa.RecordBatch, piece: Piece) -> pa.Array:
     """Return, for each row, whether it belongs to the piece."""
     source, purgatory, instance = piece.owner
+    parked = batch["parked_at"]
     conditions = [
         _equals(batch["source"], source),
         _equals(batch["purgatory"], purgatory),
         pc.equal(_instances(batch), instance),
-        pc.greater_equal(batch["parked_at"], pa.scalar(piece.first_ms, _TIME)),
+        pc.greater_equal(parked, time_like(parked, piece.first_ms)),
     ]
     if piece.next_ms != _END_OF_TIME_MS:
-        conditions.append(pc.less(batch["parked_at"], pa.scalar(piece.next_ms, _TIME)))
+        conditions.append(pc.less(parked, time_like(parked, piece.next_ms)))
     return reduce(pc.and_, conditions)
 
 
@@ -466,7 +467,9 @@ def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
 
 
 def plain(column: Any) -> Any:
-    """Return a column of strings without dictionary encoding, and any other column as it is."""
+    """Return strings without dictionary encoding, times with the zone UTC, and any other column as it is."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp(column.type.unit, "UTC"))  # the same numbers
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 

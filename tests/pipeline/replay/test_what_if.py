@@ -16,6 +16,8 @@ from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.journal_reader import open_journal
 from purgatory.pipeline.recipe import Recipe
+from purgatory.pipeline.replay.bounds import Scenario
+from purgatory.pipeline.replay.estimates import estimate_journal
 from purgatory.pipeline.replay.pieces import find_pieces, replay_pieces
 from purgatory.pipeline.replay.simulation import replay
 from purgatory.pipeline.replay.what_if import what_if
@@ -55,6 +57,26 @@ def test_settings_on_spark_count_what_one_replay_counts(
         assert r["expired"] == sum(p.expired for p in plain)
         assert r["late_max_ms"] == max(max(p.late_ms) for p in plain)
         assert r["cpu_us"] > 0
+
+
+@pytest.mark.parametrize("zones", [("Asia/Tokyo",), ("Etc/UTC", "UTC"), ("Asia/Tokyo", "UTC")])
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_files_with_other_time_zones_are_replayed_and_estimated(
+    spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path, zones: tuple[str, ...], unit: str
+) -> None:
+    """A program that rewrites a file may write its own zone, which does not change the times."""
+    for number, file in enumerate(sorted(journal.glob("*.parquet"))):
+        table = pq.read_table(file)
+        for name in ("parked_at", "deadline", "finished_at"):
+            times = table[name].cast(pa.timestamp(unit, zones[number % len(zones)]))
+            table = table.set_column(table.schema.get_field_index(name), name, times)
+        pq.write_table(table, tmp_path / file.name)
+    for piece_rows in (500, 50_000):
+        replayed = [what_if(spark, str(path), [1], [20], piece_rows=piece_rows) for path in (journal, tmp_path)]
+        one, other = (found.table.drop_columns("cpu_us") for found in replayed)
+        assert one.equals(other)
+    one, other = (estimate_journal(spark, str(path), [Scenario(500)]).table for path in (journal, tmp_path))
+    assert one.equals(other)
 
 
 def test_pieces_hold_every_operation_once(spark: Any, journal: pathlib.Path) -> None:
