@@ -1,6 +1,8 @@
 """A journal as a table that is partitioned by date."""
 
+import os
 import pathlib
+import subprocess
 import sys
 from functools import partial
 from typing import Any
@@ -26,6 +28,7 @@ from purgatory.pipeline.recipe import Recipe
 from purgatory.pipeline.report import compute
 from purgatory.pipeline.selection import Selection
 from purgatory.pipeline.synthetic_journal import generate
+from tests.pipeline.settings import QUICK_JAVA
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -235,6 +238,25 @@ def test_a_table_with_partitions_that_spark_cannot_list_is_refused(
         assert spark.table("partitions").count() == 1_500
     finally:
         spark.sql("DROP TABLE partitions")
+
+
+@pytest.mark.slow
+def test_a_load_into_a_table_of_hive_shows_no_warning(journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Hive would warn about its own settings.  The table lasts: a report of another command reads it."""
+    store = f"jdbc:derby:;databaseName={tmp_path / 'metastore'};create=true"
+    settings = {
+        "spark.driver.defaultJavaOptions": QUICK_JAVA,
+        "spark.hadoop.javax.jdo.option.ConnectionURL": store,
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    options = ["--quiet", *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))]
+    for arguments in (["load", str(journal), "--out", "table:mine"], ["report", "table:mine", "--out", "report"]):
+        command = [sys.executable, "-m", "purgatory.pipeline", *arguments, *options]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "1,500" in done.stdout
 
 
 def test_a_path_of_a_journal_is_no_pattern(spark: Any, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
