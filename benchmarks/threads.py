@@ -3,12 +3,12 @@
 Each thread runs an event loop with a purgatory of its own, parks operations, and completes them through a check, as in
 ``watching``; the loops share nothing but the package.  One loop and two loops take turns of a fifth of a second in the
 same process, so that a change in the speed of the machine meets both.  The rate is the sum of the rates of all loops in
-that time.  With the GIL, one loop runs at a time.  The second row is computed from the CPU time of a step, which grows
-if the loops contend for the memory of the package; it is the rate on otherwise idle cores.  The third row shows the
-same loops in two processes, which share nothing at all; it is the most that this machine can do.
+that time.  With the GIL, one loop runs at a time.
 
-These loops park operations of a user's class.  One more row has operations of ``wait_value``, as most programs do: a
-step then runs no code of a user.
+There are two loads: operations of a user's class, and operations of ``wait_value``, with which a step runs no code of a
+user.  For each, a second row is computed from the CPU time of a step, which grows if the loops contend for the memory
+of the package; it is the rate on otherwise idle cores.  Two loops in two processes share nothing at all; their row is
+the most that this machine can do.  It and the rows after it have operations of the user's class.
 
 Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
 collisions in some processes (``type_cache``).  Each row therefore combines turns of several processes, and one more

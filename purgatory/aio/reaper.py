@@ -50,7 +50,7 @@ class _WakeUp:
 
 
 def _allow_destruction(task: "asyncio.Task[None]") -> None:
-    """Prevent asyncio's warning that a pending task was destroyed; other tasks than asyncio's may not have it."""
+    """Prevent asyncio's warning that a pending task was destroyed.  The tasks of a task factory may give no warning."""
     with contextlib.suppress(AttributeError):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 

@@ -44,7 +44,8 @@ class TimerTask:
     been cancelled; adding a scheduled task moves it.
 
     ``delay_ms``: whole milliseconds; zero or less means that the task is already due and runs in the reaper's next
-    turn.  Raises TypeError unless the delay is an int, and ValueError if it is above ``10**18`` or below ``-10**18``.
+    turn.  Raises TypeError unless the delay is an int, and ValueError if it is above ``10**18`` or below ``-10**18``,
+    or if ``__init__`` is called again while the task is on a timer.
 
     Copying or pickling a task raises TypeError, because the task's links belong to the bucket that holds it.  A
     subclass that must be copied or pickled defines ``__reduce__``.
@@ -170,7 +171,7 @@ def validate_class(kind: Any) -> None:
 
 
 COMPILED: Final = not isinstance(validate_class, FunctionType)
-_HAS_FLAG: Final = COMPILED
+_HAS_FLAG: Final = COMPILED  # interpreted, only operations have room for _is_set_up
 
 
 def _validated_delay(delay_ms: Any) -> int:
