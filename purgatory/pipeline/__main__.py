@@ -1,13 +1,9 @@
 """``python -m purgatory.pipeline``: report, compare, replay, estimate, compact, load, synthesize, stream, backfill."""
 
 import argparse
-import logging
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from purgatory.broken_pipe import run_command
 from purgatory.errors import PurgatoryError
@@ -23,6 +19,7 @@ from .commands.replay import add_replay
 from .commands.report import add_report
 from .commands.stream import add_stream
 from .commands.synthesize import add_synthesize
+from .signals import Signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +49,7 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
         return 1
     from rich.console import Console
 
-    signals = _Signals()
+    signals = Signals()
     try:
         with signals.raising():
             status = _run_command(options, Console(stderr=True))
@@ -83,44 +80,6 @@ def _run_command(options: argparse.Namespace, console: "Console") -> int:
             raise
         print(f"error: {reason}", file=sys.stderr)
         return 1
-
-
-class _Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM.  Py4J closes its connection to Java only for a KeyboardInterrupt, so this exception is one."""
-
-
-class _Signals:
-    """SIGINT and SIGTERM as exceptions.  ``received``: the signal that has arrived."""
-
-    def __init__(self) -> None:
-        self.received: KeyboardInterrupt | None = None
-
-    @property
-    def status(self) -> int:
-        """The exit status that a shell reports for a program that the signal has ended."""
-        return 128 + (signal.SIGTERM if isinstance(self.received, _Terminated) else signal.SIGINT)
-
-    @contextmanager
-    def raising(self) -> Iterator[None]:
-        """Raise on a signal within the block, so that temporary directories are removed and Spark ends.
-
-        A handler that the program has set is left in place.
-        """
-        default = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        own = {n: h for n, h in default.items() if in_main_thread and signal.getsignal(n) is h}
-        for number in own:
-            signal.signal(number, self._receive)
-        try:
-            yield
-        finally:
-            for number, before in own.items():
-                signal.signal(number, before)
-
-    def _receive(self, number: int, _: object) -> NoReturn:
-        logging.disable(logging.CRITICAL)  # Py4J logs an interrupted call with a traceback
-        self.received = _Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
-        raise self.received
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ about a minute.  At the end of the session, no call is repeated, and after a sig
 server.  Error messages do not contain the URL, which may have a token.
 """
 
+import atexit
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import without_secrets
+from purgatory.pipeline.signals import raise_received
 
 from .ended import SparkEnded
 
@@ -62,6 +64,8 @@ def connected_session(remote: str, settings: Mapping[str, str]) -> Iterator[Spar
     finally:
         ending.set()
         if session is not None:
+            if interrupted:
+                _forget_exit_call(session.client)
             stopping = threading.Thread(target=_stop, args=(session,), name="purgatory-stop-spark", daemon=True)
             stopping.start()
             stopping.join(_STOP_AFTER_SIGNAL_S if interrupted else _STOP_S)
@@ -69,43 +73,61 @@ def connected_session(remote: str, settings: Mapping[str, str]) -> Iterator[Spar
 
 def _reach(remote: str) -> str:
     """Connect to the server once.  Return its host and port."""
-    import grpc
+    from grpc import ChannelConnectivity
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
+    ready = ChannelConnectivity.READY
     try:
         builder = DefaultChannelBuilder(remote)
     except ValueError:  # its message may contain the token
         raise ValueError(
             f"remote must be a URL such as sc://host:15002/;NAME=VALUE, got {without_secrets(remote)}"
         ) from None
-    channel = builder.toChannel()
-    try:
-        ready = grpc.channel_ready_future(channel)
-        try:
-            ready.result(_CONNECT_S)
-        except grpc.FutureTimeoutError:
-            raise SparkEnded(
-                f"the Spark Connect server {builder.endpoint} cannot be reached within {_CONNECT_S:g} s"
-            ) from None
-        finally:
-            ready.cancel()
-    finally:
+    settled = threading.Event()
+
+    def connect() -> None:
+        channel = builder.toChannel()
+        channel.subscribe(lambda state: settled.set() if state is ready else None, try_to_connect=True)
+        settled.wait(_CONNECT_S)
         channel.close()
+
+    # In the main thread, a signal could interrupt gRPC's code, which can discard its exception or keep a lock.
+    connecting = threading.Thread(target=connect, name="purgatory-connect", daemon=True)
+    connecting.start()
+    try:
+        if not settled.wait(_CONNECT_S):
+            raise SparkEnded(f"the Spark Connect server {builder.endpoint} cannot be reached within {_CONNECT_S:g} s")
+    finally:
+        settled.set()
+        connecting.join(_STOP_AFTER_SIGNAL_S)
     return str(builder.endpoint)
 
 
 def _retry_policy(ending: threading.Event) -> Any:
-    """Return a policy that repeats calls for about a minute, and no call after the event."""
+    """Return a policy that repeats calls for about a minute, and no call after the event or after a signal."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
+    def can_retry(error: BaseException) -> bool:
+        raise_received()  # gRPC may have discarded its exception
+        return not ending.is_set() and repeated(error)
+
     policy: Any = DefaultPolicy(**_RETRIES)
-    can_retry = policy.can_retry
-    policy.can_retry = lambda error: not ending.is_set() and can_retry(error)
+    repeated = policy.can_retry
+    policy.can_retry = can_retry
     return policy
 
 
 def _is_unavailable(error: Exception) -> bool:
     return isinstance(error, PySparkException) and "StatusCode.UNAVAILABLE" in str(error)
+
+
+def _forget_exit_call(client: Any) -> None:
+    """Leave out the call that PySpark makes when Python ends: if the signal interrupted gRPC's code, its locks may be
+    taken for ever.
+    """
+    call = getattr(client, "_on_exit", None)
+    if call is not None:
+        atexit.unregister(call)
 
 
 def _stop(session: SparkSession) -> None:
