@@ -5,14 +5,17 @@ Each thread runs an event loop with a purgatory of its own, parks operations, an
 same process, so that a change in the speed of the machine meets both.  The rate is the sum of the rates of all loops in
 that time.  With the GIL, one loop runs at a time.
 
-There are two loads: operations of a user's class, and operations of ``wait_value``, with which a step runs no code of a
-user.  For each, a second row is computed from the CPU time of a step, which grows if the loops contend for the memory
+There are two loads: operations of a user's class, and operations of ``wait_value``, which ask a method of the request.
+For each, a second row is computed from the CPU time of a step, which grows if the loops contend for the memory
 of the package; it is the rate on otherwise idle cores.  Two loops in two processes share nothing at all; their row is
 the most that this machine can do.  It and the rows after it have operations of the user's class.
 
 Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
 collisions in some processes (``type_cache``).  Each row therefore combines turns of several processes, and one more
 row shows the loops in processes in which the lookups of the package do not collide.
+
+The objects of a program may be counted by all threads, too: CPython 3.13 without the GIL counts the references to the
+class ``functools.partial``, for example.  One row shows ``wait_value`` with a partial in place of the method.
 
 Every process loads the package from bytecode files.  CPython 3.13 without the GIL makes the constants of code immortal
 only then: in a process that compiles the sources itself, all loops count the references to the same numbers, and wait
@@ -28,11 +31,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Self
+from typing import Any, Self
 
-from .fifo import Fifo
+from purgatory import DelayedOperation
+from purgatory.core.operation.waits import MISSING, value_wait
+
+from .fifo import KEY_SPACE, TIMEOUT, Fifo
+from .measure import cpu
 from .row import Budget, Row, Scale, Unavailable
 from .type_cache import available, names_by_type, spread
 from .watching import LibraryFifo
@@ -43,6 +51,53 @@ SECTION = "threads"
 OUTSTANDING = 1_000
 TURN = 0.2  # seconds
 _AT_ONCE = 100  # steps between two looks at the clock
+
+
+class _Job:
+    """What a request waits for, in a user's program."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self) -> None:
+        self.outcome: bool | None = None
+
+    def result(self) -> bool | None:
+        return self.outcome
+
+
+class _JobFifo(Fifo):
+    """The same with the operation of ``wait_value``, which asks a job for its result."""
+
+    def __init__(self, outstanding: int, keys: int) -> None:
+        self.jobs: deque[_Job] = deque()
+        super().__init__(outstanding, keys, self._make)
+
+    def _make(self, timeout: float, _: Any) -> DelayedOperation[Any]:
+        job = _Job()
+        self.jobs.append(job)
+        wait: DelayedOperation[Any] = value_wait(self.purgatory.timer, job.result, timeout, MISSING, None, None)
+        return wait
+
+    def steps(self, number: int) -> float:
+        """Run ``number`` steps; return the nanoseconds of CPU time per step."""
+        jobs, first, all_keys, timer = self.jobs, self.number, self.keys, self.purgatory.timer
+        watch, check = self.purgatory.try_complete_else_watch, self.purgatory.check_and_complete
+        outstanding = len(jobs)
+        done = 0
+        start = cpu()
+        for index in range(first, first + number):
+            job = _Job()
+            watch(value_wait(timer, job.result, TIMEOUT, MISSING, None, None), all_keys[index % KEY_SPACE])
+            jobs.append(job)
+            jobs.popleft().outcome = True
+            done += check(all_keys[(index - outstanding) % KEY_SPACE][0])
+        cost = cpu() - start
+        assert done == number, f"{done} of {number} operations were completed through their first key"
+        self.number += number
+        return cost / number * 1e9
+
+
+_LOADS = {"class": Fifo, "job": _JobFifo, "partial": LibraryFifo, "spread": Fifo}
 
 
 def _has_gil() -> bool:
@@ -59,8 +114,8 @@ def rows(scale: Scale) -> Iterator[Row]:
     """Measure one loop and two loops in turn, in several processes one after the other."""
     turns = scale.pick(8, 4)
     one, two, apart, spread_one, spread_two, compiled_here = [], [], [], [], [], []
-    library_one, library_two = [], []
-    medians, spread_medians, library_medians = [], [], []
+    job_one, job_two, partial_one, partial_two = [], [], [], []
+    medians, spread_medians, job_medians = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -70,24 +125,28 @@ def rows(scale: Scale) -> Iterator[Row]:
         for _ in range(scale.pick(10, 2)):
             with contextlib.ExitStack() as ended:
                 threads = ended.enter_context(_Loops(environment, 2))
-                library = ended.enter_context(_Loops(environment, 2, load="library"))
+                jobs = ended.enter_context(_Loops(environment, 2, load="job"))
                 processes = [ended.enter_context(_Loops(environment, 1, first_core)) for first_core in range(2)]
                 more = not _has_gil()
                 spreading = ended.enter_context(_Loops(environment, 2, load="spread")) if more and available() else None
                 compiling = ended.enter_context(_Loops(without, 2)) if more else None
+                partials = ended.enter_context(_Loops(environment, 2, load="partial")) if more else None
                 for _ in range(turns):
                     one.append(_measure([threads], 1))
                     two.append(_measure([threads], 2))
                     apart.append(_measure(processes, 1))
-                    library_one.append(_measure([library], 1))
-                    library_two.append(_measure([library], 2))
+                    job_one.append(_measure([jobs], 1))
+                    job_two.append(_measure([jobs], 2))
                     if spreading is not None:
                         spread_one.append(_measure([spreading], 1))
                         spread_two.append(_measure([spreading], 2))
                     if compiling is not None:
                         compiled_here.append(_measure([compiling], 2))
+                    if partials is not None:
+                        partial_one.append(_measure([partials], 1))
+                        partial_two.append(_measure([partials], 2))
             medians.append(_median(two[-turns:], one[-turns:]))
-            library_medians.append(_median(library_two[-turns:], library_one[-turns:]))
+            job_medians.append(_median(job_two[-turns:], job_one[-turns:]))
             if spreading is not None:
                 spread_medians.append(_median(spread_two[-turns:], spread_one[-turns:]))
     how = "with" if _has_gil() else "without"
@@ -96,13 +155,11 @@ def rows(scale: Scale) -> Iterator[Row]:
     row.note = f"the ratio: the rate of two loops divided by that of one, {how} the GIL; {_range(medians)}"
     yield row
     yield _row("the same for each second of CPU time: two loops in two threads", *_by_cpu(two, one))
-    row = _row("park and check of wait_value, steps of all loops: two loops in two threads", library_two, library_one)
+    row = _row("park and check of wait_value, steps of all loops: two loops in two threads", job_two, job_one)
     row.budget = None if _has_gil() else Budget.ratio_at_least(1.8)
-    row.note = _range(library_medians)
+    row.note = _range(job_medians)
     yield row
-    yield _row(
-        "the same for each second of CPU time, wait_value: two loops in two threads", *_by_cpu(library_two, library_one)
-    )
+    yield _row("the same for each second of CPU time, wait_value: two loops in two threads", *_by_cpu(job_two, job_one))
     row = _row("the same: two loops in two processes", apart, one)
     row.note = "the ratio: the rate of two processes divided by that of one loop"
     yield row
@@ -110,6 +167,8 @@ def rows(scale: Scale) -> Iterator[Row]:
         row = _row("the same without collisions in the type cache: two loops in two threads", spread_two, spread_one)
         row.note = _range(spread_medians)
         yield row
+    if partial_two:
+        yield _row("park and check of wait_value with a partial: two loops in two threads", partial_two, partial_one)
     if compiled_here:
         yield _row("the same without bytecode files: two loops in two threads", compiled_here, one)
 
@@ -182,7 +241,7 @@ async def _spread() -> None:
     spread(names_by_type(lambda: fifo.steps(_AT_ONCE)), "purgatory")
 
 
-def _serve(loops: int, first_core: int, make: type[Fifo] = Fifo) -> None:
+def _serve(loops: int, first_core: int, make: Callable[[int, int], Fifo]) -> None:
     """For each line with a number of loops and a number of seconds on standard input: run so many loops for that time,
     and print their steps per second, their steps, and their CPU seconds."""
     orders: list[queue.SimpleQueue[float]] = [queue.SimpleQueue() for _ in range(loops)]
@@ -214,4 +273,4 @@ def _serve(loops: int, first_core: int, make: type[Fifo] = Fifo) -> None:
 if __name__ == "__main__":
     if sys.argv[3] == "spread":
         asyncio.run(_spread())
-    _serve(int(sys.argv[1]), int(sys.argv[2]), LibraryFifo if sys.argv[3] == "library" else Fifo)
+    _serve(int(sys.argv[1]), int(sys.argv[2]), _LOADS[sys.argv[3]])
