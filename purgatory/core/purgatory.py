@@ -93,7 +93,7 @@ from .operation.stack_guard import ensure_stack
 from .queued_checks import QueuedChecks
 from .stats.counters import Counters
 from .stats.observers import ObserverNotifier
-from .timer.base_timer import BaseTimer, ceil_now, passed
+from .timer.base_timer import BaseTimer, ceil_now, now_both_ways
 from .timer.coroutines import is_coroutine, refusal, refuse_coroutine_function
 from .timer.task import NOT_QUEUED, unlink
 from .timer.thread_guard import ThreadGuard
@@ -574,7 +574,7 @@ class PurgatoryCore:
                 delay_ms = operation._delay_ms = max(0, expiration_ms - now_ms)
             if delay_ms >= 0:
                 counters.delayed += 1
-                # This does the same as the timer's passed(), without the call.
+                # This does the same as now_both_ways(), without the call.
                 passed_ms: i64 = now_ms - 1
                 if self.timer._read is None:
                     passed_ms = self.timer.clock.now_ms()
@@ -990,8 +990,7 @@ class PurgatoryCore:
         is parked.
         """
         self._guard.validate()
-        now_ms: i64 = ceil_now(self.timer)
-        passed_ms: i64 = passed(self.timer, now_ms)
+        now_ms, passed_ms = now_both_ways(self.timer)
         if operation._op_state != PENDING:  # the clock runs user code, which has ended the operation
             return
         if not is_parked(operation):  # during its first try: it is put on the timer when it is parked
@@ -1007,8 +1006,7 @@ class PurgatoryCore:
         if not is_parked(operation):  # during its first try
             _set_first_deadline(operation, FOREVER_MS, at_ms)
             return
-        now_ms: i64 = ceil_now(self.timer)
-        passed_ms: i64 = passed(self.timer, now_ms)
+        now_ms, passed_ms = now_both_ways(self.timer)
         if operation._op_state == PENDING:  # otherwise, the clock, which runs user code, has ended it
             self._reschedule(operation, max(0, at_ms - now_ms), max(at_ms, passed_ms), passed_ms)
 

@@ -20,7 +20,7 @@ from .timer_core import TimerCore
 from .units import duration_ms, floor_ms, to_seconds
 from .wheel import TimingWheel
 
-__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "passed", "wake_for"]
+__all__ = ["BaseTimer", "CallLaterTask", "add_to", "ceil_now", "has_passed", "now", "now_both_ways", "wake_for"]
 
 _FURTHEST_MS: Final = 10**18
 _FUNCTION: Final[Any] = FunctionType
@@ -94,8 +94,7 @@ class BaseTimer:
             raise RuntimeError(f"{type_name(task)}.__init__() must call super().__init__(delay_ms)") from None
         if self.closed:
             raise PurgatoryClosed("the timer is closed")
-        now_ms: i64 = ceil_now(self)
-        passed_ms: i64 = passed(self, now_ms)
+        now_ms, passed_ms = now_both_ways(self)
         delay_ms = task._delay_ms
         if delay_ms > 0 and bucket is None:
             expiration_ms = now_ms + delay_ms
@@ -203,11 +202,15 @@ def has_passed(timer: BaseTimer, deadline: float) -> bool:
     return deadline <= (to_seconds(timer.clock.now_ms()) if read is None else read())
 
 
-def passed(timer: BaseTimer, now_ms: i64) -> i64:
-    """Return the time rounded down: a deadline up to this time has passed.  ``now_ms`` is the time rounded up."""
-    if timer._read is not None:
-        return now_ms - 1
-    return timer.clock.now_ms()
+def now_both_ways(timer: BaseTimer) -> tuple[i64, i64]:
+    """Return the timer's time rounded up, from which deadlines count, and rounded down: a deadline up to then has
+    passed.
+    """
+    read = timer._read
+    if read is None:
+        return timer.clock.ceil_ms(), timer.clock.now_ms()
+    passed_ms: i64 = floor_ms(read())
+    return passed_ms + 1, passed_ms
 
 
 def add_to(timer: BaseTimer, task: TimerTask) -> None:
@@ -215,8 +218,7 @@ def add_to(timer: BaseTimer, task: TimerTask) -> None:
     timer._guard.validate()
     if timer.closed:
         raise PurgatoryClosed("the timer is closed")
-    now_ms: i64 = ceil_now(timer)
-    passed_ms: i64 = passed(timer, now_ms)
+    now_ms, passed_ms = now_both_ways(timer)
     delay_ms = task._delay_ms
     expiration_ms = now_ms + delay_ms if delay_ms > 0 else passed_ms
     due_ms = timer._core.schedule(task, expiration_ms, passed_ms)
