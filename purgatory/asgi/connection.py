@@ -111,6 +111,11 @@ class Connection:
             raise self.error
 
     @property
+    def reads_without_task(self) -> bool:
+        """Whether the reader is no task; two calls to such a ``receive()`` may be pending at the same time."""
+        return self._resumes
+
+    @property
     def watching(self) -> bool:
         """Whether an operation is waiting."""
         return self._operation is not None or bool(self._others)
@@ -365,9 +370,7 @@ class Connection:
 
 
 def pending_connection(scope: Scope, receive: Receive) -> Connection | None:
-    """Return the connection that may have left a ``receive()`` pending, or None; every reader must share that
-    connection.
-    """
+    """Return the connection that may have a ``receive()`` pending, or None; every reader must share that connection."""
     reference: weakref.ref[Connection] | None = scope.get(CONNECTION)
     connection = None if reference is None else reference()
     return connection if connection is not None and connection._raw_receive == receive else None

@@ -14,6 +14,6 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 CLOSING: Final = "purgatory.closing"
 """The scope key that marks a request that waited in a closing purgatory: its connection must not be reused."""
 CONNECTION: Final = "purgatory.connection"
-"""The scope key of a weak reference to the Connection that has left a ``receive()`` pending."""
+"""The scope key of a weak reference to the Connection that may have a ``receive()`` pending."""
 HEADERS: Final = "purgatory.headers"
 """The scope key of a dict of headers that the middleware adds to the response unless it already contains them."""

@@ -699,7 +699,13 @@ def _connection_of_request(request: Any) -> Connection:
     if isinstance(receive, Connection):
         return receive
     body_read = bool(getattr(request, "_stream_consumed", False))
-    connection = pending_connection(request.scope, receive) or Connection(request.scope, receive, body_read=body_read)
+    connection = pending_connection(request.scope, receive)
+    if connection is None:
+        connection = Connection(request.scope, receive, body_read=body_read)
+        if not connection.reads_without_task:
+            # A streamed response whose generator waits must not call receive() beside the reader: granian answers the
+            # second of two pending calls with a disconnect.
+            request.scope[CONNECTION] = weakref.ref(connection)
     request._receive = connection
     return connection
 

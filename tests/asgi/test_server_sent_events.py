@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 import purgatory as package
 from purgatory import Purgatory
-from purgatory.asgi import EventSourceResponse, Wait, install_errors
+from purgatory.asgi import EventSourceResponse, Wait, install_errors, waiting
 from purgatory.asgi.server_sent_events import server_sent_event
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from purgatory.testing import VirtualClock
@@ -184,6 +184,44 @@ async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualCloc
     call.hang_up()
     await call.task
     assert closed == [True]
+
+
+@pytest.mark.parametrize("framework", [FastAPI, Starlette])
+async def test_a_generator_that_waits_receives_together_with_the_response(clock: VirtualClock, framework: Any) -> None:
+    """granian reports a disconnect to a ``receive()`` that is called while another one is pending."""
+    room = Purgatory[Any]("orders", clock=clock)
+    log: list[str] = []
+    ended: list[str] = []
+
+    async def entries(wait: Wait) -> AsyncIterator[str]:
+        try:
+            while await wait.until(lambda: log, key="orders", timeout=30):
+                yield log.pop(0)
+        finally:
+            ended.append("closed")
+
+    async def events(request: Request) -> Any:
+        return EventSourceResponse(entries(await waiting(room)(request)))
+
+    app = framework()
+    app.add_route("/", events)
+    install_errors(app)
+    async with room:
+        call = Call(app, http_scope("/"))
+        await turns_until(lambda: len(room) == 1)
+        call.arrive(b"")  # the end of the empty body
+        await clock.settle()
+        for order in ("apples", "bread"):
+            log.append(order)
+            room.check("orders")
+            await turns_until(lambda: len(room) == 1 and not log)
+        assert call.body == b":\n\ndata: apples\n\ndata: bread\n\n"
+        call.hang_up()
+        await call.task
+        assert len(room) == 0
+        assert room.statistics().cancelled == 1
+    assert ended == ["closed"]
+    assert call.most_receiving == 1
 
 
 @pytest.mark.parametrize("end", ["the client hangs up", "the request is cancelled"])
