@@ -22,7 +22,7 @@ Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 
 
 def query(sql: str, *values: object) -> list[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(FOLDER / "jobs.sqlite")) as database, database:
+    with contextlib.closing(sqlite3.connect(FOLDER / "jobs.sqlite", timeout=60)) as database, database:
         database.execute("CREATE TABLE IF NOT EXISTS jobs (job TEXT PRIMARY KEY, progress INTEGER)")
         return database.execute(sql, values).fetchall()
 

@@ -157,6 +157,12 @@ def ask(port: int, method: str, target: str) -> Any:
         connection.close()
 
 
+def test_a_query_waits_long_enough_for_the_other_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chapter 5: with SQLite's default of 5 s, some of 60 jobs that start together find the file locked and stop."""
+    monkeypatch.setenv("JOBS", str(tmp_path))
+    assert load("chapter_5").query("PRAGMA busy_timeout") == [(60_000,)]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="workers of one machine need sockets of Unix")
 def test_a_job_of_one_worker_answers_in_the_other(tmp_path: Path) -> None:
     """Chapter 5: two real servers with one folder; a poll in the second is answered by the job of the first."""
