@@ -167,17 +167,27 @@ class Reaper:
     async def sleep(self, until_ms: int | None) -> None:
         """Wait until a bucket is due or must be cascaded early, but not beyond ``until_ms``.
 
+        The wait takes at least one turn of the loop, so that other tasks run between two rounds of work.
+
         Raises PurgatoryClosed if the timer is closed or closes during the wait.
         """
         timer = self._timer
         timer._guard.validate()
+        waited = False
         while True:
             if timer.closed:
                 raise PurgatoryClosed("the timer is closed")
             now_ms = timer.clock.now_ms()
             work_ms = min(timer._core.next_work_ms(now_ms), timer._core.next_early_ms())
             if work_ms <= now_ms or (until_ms is not None and now_ms >= until_ms):
-                return
+                if waited:
+                    return
+                # A bucket may have fallen due during the previous round of work.  If one always does, the rounds would
+                # otherwise follow each other without a turn of the loop, each with a new budget.
+                waited = True
+                await asyncio.sleep(0)
+                continue
+            waited = True
             sleeper = timer._binding.bind().create_future()
             self._sleepers.append(sleeper)
             # The garbage collector may have run a finalizer that has started a timer.  Finalizers should not do this,

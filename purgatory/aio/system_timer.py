@@ -193,9 +193,10 @@ class SystemTimer(BaseTimer):
     async def advance_clock(self, timeout: float | None = None) -> int:
         """Wait at most ``timeout`` seconds for a bucket to become due, run the due tasks, and return how many ran.
 
-        This is one round of the reaper's work.  The wait also ends when a bucket only cascades, so a result of 0 does
-        not mean that ``timeout`` seconds have passed.  With 1,000 or more tasks on the timer, a coarse bucket is
-        cascaded before it is due.  Raises PurgatoryClosed if the timer is closed or closes during the wait.
+        This is one round of the reaper's work.  Even if a bucket is already due, the method waits for one turn of the
+        loop, so that other tasks run between two rounds.  The wait also ends when a bucket only cascades, so a result
+        of 0 does not mean that ``timeout`` seconds have passed.  With 1,000 or more tasks on the timer, a coarse bucket
+        is cascaded before it is due.  Raises PurgatoryClosed if the timer is closed or closes during the wait.
         """
         until_ms = None if timeout is None else self.clock.ceil_ms() + duration_ms(timeout, "timeout")
         await self._reaper.sleep(until_ms)

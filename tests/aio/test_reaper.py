@@ -342,6 +342,35 @@ async def test_slow_callbacks_get_smaller_slices() -> None:
     assert set(steps[1:]) == {1}
 
 
+async def test_deadlines_that_pass_during_the_work_leave_turns_to_other_tasks(clock: VirtualClock) -> None:
+    """If each callback takes until the next deadline, the loop still takes a turn between two callbacks."""
+    turns = 0
+    at_turn: list[int] = []
+
+    def work() -> None:
+        clock._now_ns += 1_000_000  # the next deadline has passed when this callback returns
+        clock._effort += 0.001
+        at_turn.append(turns)
+
+    async with SystemTimer(clock=clock) as timer:
+        for number in range(50):
+            timer.call_later(0.015 + number / 1000, work)
+
+        def look() -> None:
+            nonlocal turns
+            turns += 1
+            if len(at_turn) < 50:
+                asyncio.get_running_loop().call_soon(look)
+
+        timer.call_later(0.014, look)
+        await clock.settle()
+        clock._now_ns += 15_000_000
+        await clock.settle()
+        await clock.advance(0)
+    assert len(at_turn) == 50
+    assert len(set(at_turn)) == 50
+
+
 async def test_a_timer_closed_between_slices_ends_its_reaper(clock: VirtualClock) -> None:
     """At the end of a slice, the reaper detects that the timer is closed, and ends."""
     timer = SystemTimer(clock=clock)
