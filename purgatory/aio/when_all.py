@@ -27,7 +27,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class AnyFuture(Protocol[T_co]):
-    """An asyncio future or task, for type checkers: a list may mix futures of ``int`` and futures of ``str``."""
+    """An asyncio future or task, for type checkers: a list may mix tasks that return ``int`` and tasks that return
+    ``str``.
+    """
 
     def result(self) -> T_co: ...
 
