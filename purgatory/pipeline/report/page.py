@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLOURS",
     "EXPIRING",
+    "MOST_KINDS",
     "MOST_PURGATORIES",
     "drawn_purgatories",
     "duration_scale",
@@ -79,6 +80,7 @@ _REFUSED: Final = "#444444"
 _NEUTRAL: Final = "#56779A"  # for a figure that has no outcome
 _DEPLOY: Final = "#7B4B94"
 MOST_PURGATORIES: Final = 8
+MOST_KINDS: Final = 40  # bars in the plot of outcomes
 _MOST_PANELS: Final = 12  # in a plot over time
 _MOST_DEPLOY_TIMES: Final = 6
 _MOST_RANKED: Final = 12
@@ -178,7 +180,7 @@ def _plots(
     """Return the functions that draw the pictures."""
     names = drawn_purgatories(tables["outcomes"], chosen)
     pictures: dict[str, tuple[str, Callable[[pa.Table], Picture]]] = {
-        "outcomes": ("outcomes", _outcomes),
+        "outcomes": ("outcomes", lambda table: _outcomes(table, chosen)),
         "outcomes_over_time": ("over_time", lambda table: _outcomes_over_time(table, names, step_ms, deploys)),
         "waits_over_time": ("over_time", lambda table: _waits_over_time(table, names, step_ms, deploys)),
         "occupancy": ("occupancy", lambda table: _occupancy(_of(table, names), bucket_ms, deploys)),
@@ -237,9 +239,14 @@ def drawn_purgatories(outcomes: pa.Table, chosen: Sequence[str] = ()) -> list[st
     return sorted(sorted(operations, key=lambda name: (-operations[name], name))[:MOST_PURGATORIES])
 
 
-def _outcomes(table: pa.Table) -> Picture:
+def _outcomes(table: pa.Table, chosen: Sequence[str] = ()) -> Picture:
     rows = table.to_pylist()
-    kinds = sorted({(row["purgatory"], row["kind"]) for row in rows}, reverse=True)
+    operations: dict[tuple[str, str], int] = {}
+    for row in rows:
+        pair = row["purgatory"], row["kind"]
+        operations[pair] = operations.get(pair, 0) + row["operations"]
+    busiest = sorted(operations, key=lambda pair: (pair[0] not in chosen, -operations[pair], pair))
+    kinds = sorted(busiest[:MOST_KINDS], reverse=True)
     figure = Figure(figsize=(9, 0.9 + 0.42 * len(kinds)))
     axes = figure.subplots()
     left = dict.fromkeys(kinds, 0.0)
@@ -262,7 +269,11 @@ def _outcomes(table: pa.Table) -> Picture:
                 axes.text(middle, number, f"{width:.1%}", ha="center", va="center", color=ink, fontsize=8.5)
             left[kind] += width
     label_shares(axes, kinds)
-    return picture(figure, "How operations ended", f"Share of each outcome, by purgatory and kind. {EXPIRING}")
+    caption = f"Share of each outcome, by purgatory and kind. {EXPIRING}"
+    if len(kinds) < len(operations):
+        first = "the kinds of the chosen purgatories, and then " if chosen else ""
+        caption += f" Shown are {len(kinds)} of {len(operations):,} kinds: {first}those with the most operations."
+    return picture(figure, "How operations ended", caption)
 
 
 def label_shares(axes: Axes, kinds: list[tuple[str, str]]) -> None:

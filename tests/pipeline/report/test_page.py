@@ -15,7 +15,14 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import pyarrow as pa
 
 from purgatory.pipeline.output.figures import Picture, drawing, label, seconds
-from purgatory.pipeline.report.page import _occupancy, _plots, drawn_purgatories, duration_ticks, report_plots
+from purgatory.pipeline.report.page import (
+    MOST_KINDS,
+    _occupancy,
+    _plots,
+    drawn_purgatories,
+    duration_ticks,
+    report_plots,
+)
 
 NAMES = {
     "mathtext that does not parse": "$x^$",
@@ -271,6 +278,24 @@ def test_the_busiest_purgatories_have_plots_unless_others_are_chosen() -> None:
     table = pa.Table.from_pylist(rows)
     assert drawn_purgatories(table) == ["p06", "p07", "p08", "p09", "p16", "p17", "p18", "p19"]
     assert drawn_purgatories(table, ["p01", "none", "p00"]) == ["p01", "p00"]
+
+
+def test_the_plot_of_outcomes_shows_the_busiest_kinds_of_many() -> None:
+    """With a bar for each of thousands, the picture alone would take gigabytes; the caption states what is left out."""
+    share = {"outcome": "completed", "share": 1.0}
+    rows = [{"purgatory": f"p{n:02}", "kind": "K", "operations": n + 1} | share for n in range(MOST_KINDS + 2)]
+    tables = tables_of("p") | {"outcomes": pa.Table.from_pylist(rows)}
+    bars = [f"p{n:02} · K" for n in range(MOST_KINDS + 2)]
+    busiest, chosen = plot("outcomes", tables), plot("outcomes", tables, chosen=["p00"])
+    assert [text for text in texts_of(busiest.svg) if text in bars] == bars[:1:-1], "in the order of their names"
+    shown = f"Shown are {MOST_KINDS} of {MOST_KINDS + 2} kinds: "
+    assert f"{shown}those with the most operations." in busiest.caption
+    assert f"{shown}the kinds of the chosen purgatories, and then" in chosen.caption
+    assert [text for text in texts_of(chosen.svg) if text in bars] == [*bars[:2:-1], bars[0]], "chosen: first"
+    tables["outcomes"] = pa.Table.from_pylist(rows[:MOST_KINDS])
+    whole = plot("outcomes", tables)
+    assert [text for text in texts_of(whole.svg) if text in bars] == bars[MOST_KINDS - 1 :: -1]
+    assert "Shown are" not in whole.caption
 
 
 def texts_of(svg: bytes) -> list[str]:
