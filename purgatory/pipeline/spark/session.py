@@ -8,6 +8,7 @@ call in the same thread would mistake that answer for its own.  The session is t
 
 import logging
 import os
+import re
 import shutil
 import signal
 import stat
@@ -61,6 +62,11 @@ _LOCK: Final = "lock"
 _NEW_S: Final = 60.0
 _SCRATCH: Final = "purgatory-spark-"  # the beginning of the name of a session's temporary directory
 _NO_SPACE: Final = "No space left on device"
+# Hadoop writes the results and raises this error; Spark writes its temporary files without Hadoop.
+_NO_SPACE_FOR_RESULTS: Final = f"FSError: java.io.IOException: {_NO_SPACE}"
+_RESULTS: Final = re.compile(
+    r"Task failed while writing rows to (?P<place>.+?)(?:/\.(?:spark-staging-|unfinished/)\S*)?\. SQLSTATE"
+)
 _REAP_S: Final = 5.0  # seconds from the end of the connection to the end of the process
 _STOP_S: Final = 30.0
 
@@ -303,7 +309,7 @@ def stopped_at_end(session: SparkSession, scratch: Path) -> Iterator[None]:
         if status is not None and not isinstance(error, PurgatoryError):
             raise SparkEnded(f"Spark's Java process has ended: {_reason(status)}") from error
         if isinstance(error, Py4JError) and _NO_SPACE in str(error):
-            raise SparkEnded(f"Spark cannot write its temporary files to {scratch}: {_NO_SPACE}") from error
+            raise SparkEnded(f"Spark cannot write {_unwritable(str(error), scratch)}: {_NO_SPACE}") from error
         raise
     finally:
         ended = process is not None and process.poll() is not None
@@ -316,6 +322,14 @@ def stopped_at_end(session: SparkSession, scratch: Path) -> Iterator[None]:
         stopping.join(_STOP_S)
         if stopping.is_alive() and process is not None:
             process.kill()
+
+
+def _unwritable(error: str, scratch: Path) -> str:
+    """Return what Spark cannot write, and where, according to an error about a full disk."""
+    results = _RESULTS.search(error)
+    if results is None or _NO_SPACE_FOR_RESULTS not in error:
+        return f"its temporary files to {scratch}"
+    return f"the results to {results['place']}"
 
 
 def _stop(session: SparkSession, ended: bool, interrupted: bool) -> None:

@@ -124,3 +124,25 @@ def test_a_path_with_brackets_causes_no_warning() -> None:
     said = "Assume no metadata directory. Error while looking for metadata directory in the path: /tmp/a[1]."
     assert re.fullmatch(pattern, said)
     assert not re.fullmatch(pattern, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("failed", "cause", "said"),
+    [
+        ("to file:/full disk/lake/.spark-staging-862fa9d2-a0df", "org.apache.hadoop.fs.FSError: ", "the results to {}"),
+        ("to file:/full disk/lake/.unfinished/000000000-0a1b", "org.apache.hadoop.fs.FSError: ", "the results to {}"),
+        ("to file:/full disk/lake", "org.apache.hadoop.fs.FSError: ", "the results to {}"),
+        ("to file:/full disk/lake", "", "its temporary files to /scratch"),
+        (None, "org.apache.hadoop.fs.FSError: ", "its temporary files to /scratch"),
+    ],
+    ids=["a load", "a batch", "other results", "sorting before the write", "no results"],
+)
+def test_a_full_disk_is_that_of_the_results_or_of_temporary_files(failed: str | None, cause: str, said: str) -> None:
+    """Spark's temporary files may have a disk of their own, so the error names the place that is full."""
+    task = "" if failed is None else f"[TASK_WRITE_FAILED] Task failed while writing rows {failed}. SQLSTATE: 58030\n"
+    error = Py4JError(f"{CALL}: {task}Caused by: {cause}java.io.IOException: No space left on device\n\tat java.base")
+    stopping: Any = types.SimpleNamespace(stop=lambda: None)
+    with pytest.raises(session.SparkEnded) as raised, session.stopped_at_end(stopping, pathlib.Path("/scratch")):
+        raise error
+    place = said.format("file:/full disk/lake")
+    assert str(raised.value) == f"Spark cannot write {place}: No space left on device"
