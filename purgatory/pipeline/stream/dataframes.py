@@ -36,16 +36,18 @@ def rows_to_json(rows: DataFrame) -> DataFrame:
 def parse_rows(texts: DataFrame, max_ahead: float | None = None) -> DataFrame:
     """Parse rows (JSON strings in a column ``value``) into columns ``kind``, ``group``, ``event_time``, and ``line``.
 
-    A row that has no group or no time, or that is more than ``max_ahead`` seconds ahead of the wall clock, gets no
-    ``event_time`` and becomes a dead letter.  A single row from the far future would move the watermark past all other
-    rows.
+    A row that is not valid UTF-8, that has no group or no time, or that is more than ``max_ahead`` seconds ahead of the
+    wall clock, gets no ``event_time`` and becomes a dead letter.  A single row from the far future would move the
+    watermark past all other rows.
     """
-    parsed = texts.select(F.col("value").cast("string").alias("text")).select(
-        "text", F.from_json(F.col("text"), _HEAD).alias("head")
+    sent = F.col("value").cast("string")  # the bytes as they are: Python could not decode every one of them
+    parsed = texts.select(F.make_valid_utf8(sent).alias("text"), F.is_valid_utf8(sent).alias("is_text")).select(
+        "text", "is_text", F.from_json(F.col("text"), _HEAD).alias("head")
     )
     kind, group, ts_ms = F.col("head.kind"), F.col("head.group"), F.col("head.ts_ms")
     reason = (
-        F.when(ts_ms.isNull(), F.lit("the row must be a JSON object with an int ts_ms"))
+        F.when(~F.col("is_text"), F.lit("the row must be valid UTF-8"))
+        .when(ts_ms.isNull(), F.lit("the row must be a JSON object with an int ts_ms"))
         .when(
             (ts_ms < 1) | (ts_ms > LAST_MS),
             F.lit("ts_ms must be in milliseconds since 1970, before the year 10000"),

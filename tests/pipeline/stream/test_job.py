@@ -264,6 +264,29 @@ def test_rows_whose_group_is_no_text_are_dead_letters(spark: Any, tmp_path: Path
     assert sorted(row.error for row in records if row.record == "dead") == sorted(reasons)
 
 
+@pytest.mark.slow
+def test_rows_that_are_not_utf_8_are_dead_letters(spark: Any, tmp_path: Path) -> None:
+    """Spark keeps the bytes of a line as they are, and Python could not decode them: each such line would have stopped
+    the job, again after every restart."""
+    good = [park(BEGIN_MS, "a"), {"kind": "signal", "ts_ms": BEGIN_MS + 2, "group": "g", "key": "k"}]
+    heartbeat = {"kind": "heartbeat", "ts_ms": BEGIN_MS + 10**6}
+    lines = [json.dumps(row).encode() for row in (*good, heartbeat)]
+    lines += [json.dumps(park(BEGIN_MS, "b", group="café"), ensure_ascii=False).encode("latin-1")]
+    lines += [json.dumps(heartbeat).encode()[:-1] + b', "note": "\xff"}', b"\xff\xfe{}"]
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "0.json").write_bytes(b"\n".join(lines))
+    texts = sorted(line.decode(errors="replace") for line in lines[3:])
+    run(spark, settings(tmp_path, file_format="json"), print)
+    assert ends_in(spark, tmp_path / "out") == in_one_go(good)
+    written = dead_letters(read_records(spark, tmp_path / "out")).collect()
+    assert sorted((row.reason, row.text) for row in written) == [
+        ("the row must be valid UTF-8", text) for text in texts
+    ]
+    records = process_batch(parse_rows(read_batch(spark, str(tmp_path / "rows"), "json"))).collect()
+    assert ends_of_records(records) == in_one_go(good)
+    assert sorted(row.text for row in records if row.record == "dead") == texts
+
+
 def late_files(directory: Path) -> None:
     """Three files: the second ends the operation of the first, the third comes much too late and is late itself."""
     write_json(directory, "0.json", [park(BEGIN_MS, "in time", timeout_ms=1000)])
