@@ -179,6 +179,7 @@ def _check_existing(out: Location, spark: SparkSession) -> None:
     """
     try:
         found = _existing(out, spark)
+        columns = set() if found is None else set(found.columns)  # Spark Connect does not look at the path before this
     except (AnalysisException, Py4JJavaError) as error:
         if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
             return
@@ -186,7 +187,7 @@ def _check_existing(out: Location, spark: SparkSession) -> None:
     if found is None:
         return
     needed = {"date", *(column.name for column in COLUMNS if not column.added)}
-    unknown, missing = set(found.columns) - {"date", *SPARK_SCHEMA.names}, needed - set(found.columns)
+    unknown, missing = columns - {"date", *SPARK_SCHEMA.names}, needed - columns
     if unknown or missing:
         difference = f"with the column {min(unknown)}" if unknown else f"without the column {min(missing)}"
         raise BadOutput(f"out must be a table that load has written, got {out}, {difference}")
