@@ -305,7 +305,7 @@ class PurgatoryCore:
                 # observers and the reaper, which the timer may start, must find the operation fully parked.
                 if operation._op_state == PENDING:
                     self._parked(operation, jitter)
-                else:  # comparing a key ended the operation, which was not yet marked as being on its keys
+                else:  # a key, or a finalizer, ended the operation, which was not yet marked as being on its keys
                     self._unwatch(operation)
                     if operation._op_state == COMPLETED:
                         counters.immediate += 1
@@ -621,7 +621,11 @@ class PurgatoryCore:
         self.watcher_lists.asking = False
         if self.watcher_lists.deferred:
             self._unlink_deferred()
-        self.leave_keys(operation)
+        if operation._lone_key is not None:
+            self.counters.watched -= 1
+            self.watcher_lists.remove_operation(operation)
+        else:
+            self.leave_keys(operation)
 
     # Check
 

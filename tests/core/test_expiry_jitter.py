@@ -118,3 +118,22 @@ for _ in range(3):
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert len(set(result.stdout.split())) == 3, result.stdout
+
+
+@pytest.mark.parametrize("keys", [["a"], ["a", "b"], {"a": 3}])
+@pytest.mark.parametrize("end", ["cancel", "force_complete"])
+def test_an_operation_that_ends_while_the_number_is_drawn_leaves_its_keys(keys: Any, end: str) -> None:
+    """A finalizer can end it there, too: it is not parked yet, and gets its keys afterward."""
+    op = Op(5.0)
+
+    def source() -> float:
+        getattr(op, end)()
+        return 0.5
+
+    room = make_purgatory(ManualClock(), expiry_jitter=0.5, jitter_source=source, max_parked_per_key=1)
+    assert room.try_complete_else_watch(op, keys) is (end == "force_complete")
+    assert not room.is_watched("a")
+    check(room, parked=0, watched=0, immediate=int(end == "force_complete"))
+    room.try_complete_else_watch(Op(None), ["a"])
+    assert room.check_and_complete("a") == 0
+    assert op.calls.count("try") == 1
