@@ -16,7 +16,7 @@ import ssl
 from collections import UserString
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import ParseResult, unquote, urlsplit
 
 from .addresses import described, secrets_of_url, validate_url, without_secrets
 from .loop_lock import LoopLock
@@ -213,7 +213,23 @@ class _Client(Client):
                 "tls:// or the option tls requires TLS, but the NATS server does not; no credentials were sent to it;"
                 " enable TLS on the server, without allow_non_tls, or remove tls from the URL and the options"
             )
+        if self._current_server is not None:
+            self._current_server.uri = _Address(*self._current_server.uri)
         return super()._connect_command()
+
+
+class _Address(ParseResult):
+    """The URL of a server, with decoded credentials: nats-py would send them as they are in the URL."""
+
+    @property
+    def username(self) -> str | None:
+        name = super().username
+        return None if name is None else unquote(name)
+
+    @property
+    def password(self) -> str | None:
+        password = super().password
+        return None if password is None else unquote(password)
 
 
 def _is_encrypted(transport: object) -> bool:

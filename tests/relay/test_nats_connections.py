@@ -167,6 +167,36 @@ async def test_a_server_without_tls_gets_credentials_if_the_url_does_not_require
     assert b"s3cret" in fake.received
 
 
+class _Private(NatsServer):
+    """A server that accepts only certain credentials."""
+
+    def __init__(self, credentials: str) -> None:
+        super().__init__()
+        self.credentials = credentials
+        self.given = None
+
+    def settings(self) -> list[str]:
+        return [f"authorization {{ {self.credentials} }}"]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "in_url"),
+    [('user: "a:b", password: "s3cr/t%41"', "a%3Ab:s3cr%2Ft%2541"), ('token: "s3cr?t@"', "s3cr%3Ft%40")],
+)
+async def test_credentials_in_a_url_are_decoded(credentials: str, in_url: str) -> None:
+    """nats-py sends them as they are in the URL."""
+    if reason := NatsServer.missing():
+        missing(reason)
+    server = _Private(credentials)
+    await asyncio.to_thread(server.start)
+    try:
+        transport = NatsTransport(f"nats://{in_url}@127.0.0.1:{server.port}")
+        async with Purgatory[Any]("test") as room, Relay(room, transport, heartbeat=10.0) as relay:
+            assert relay.connected, relay.statistics().last_loss
+    finally:
+        await asyncio.to_thread(server.close)
+
+
 @pytest.mark.parametrize("allows", [False, True], ids=["no TLS", "TLS is optional"])
 async def test_a_client_that_requires_tls_at_a_server_that_does_not(allows: bool, certificates: Path) -> None:
     """nats-py uses TLS only if the server requires it, so the relay does not connect."""
