@@ -100,7 +100,7 @@ def load_journal(
                 if file_format == "parquet" and not (in_catalog or on_server):
                     _add_mark(out, spark)
                 _replace_dates(rows.hint("rebalance", "date"), str(out), file_format)
-            except (AnalysisException, Py4JJavaError) as error:
+            except (PySparkException, Py4JJavaError) as error:  # over Spark Connect, every error is a PySparkException
                 # An AnalysisException is about the table, because the rows have already been read.
                 if isinstance(error, AnalysisException) or "DATA_SOURCE_NOT_FOUND" in str(error):
                     raise BadOutput(f"out cannot be written as {file_format}, {out}: {first_reason(error)}") from error

@@ -75,6 +75,17 @@ def test_a_load_makes_a_table_and_can_be_repeated(
         assert ds.dataset(folder, partitioning="hive").count_rows() == ds.dataset(journal).count_rows()
 
 
+def test_a_format_without_its_jars_is_an_error_in_one_line(
+    server: str, environment: dict[str, str], made: Any, tmp_path: pathlib.Path
+) -> None:
+    """As without a server."""
+    out = tmp_path / "lake"
+    status, said = run(environment, "load", str(made[0]), "--out", str(out), "--format", "delta", "--remote", server)
+    assert status == 1
+    assert said.startswith(f"error: out cannot be written as delta, {out}: ")
+    assert said.count("\n") == 1
+
+
 def test_a_report_is_made(server: str, environment: dict[str, str], made: Any, tmp_path: pathlib.Path) -> None:
     """The command reads the journal here, or the server does; the page is here."""
     status, said = run(environment, "report", str(made[0]), "--out", str(tmp_path / "page"), "--remote", server)
