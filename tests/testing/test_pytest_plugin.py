@@ -94,6 +94,52 @@ def test_what_is_left_parked_fails_the_test(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("plugin", "fixture"), [("asyncio", "pytest_asyncio.fixture"), ("anyio", "pytest.fixture")])
+def test_a_task_that_is_left_behind_fails_the_test(plugin: str, fixture: str, pytester: pytest.Pytester) -> None:
+    """The plugin for asynchronous tests cancels it afterward; a fixture that closes the purgatory answers it."""
+    result = _run(
+        pytester,
+        f"""
+        import pytest_asyncio
+
+        pytestmark = [pytest.mark.{plugin}, pytest.mark.usefixtures("purgatory_leak_check")]
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        kept = []
+
+        async def forget(room):
+            kept.append(asyncio.create_task(room.wait_until(lambda: False, key="orders-0", timeout=None)))
+            await asyncio.sleep(0)
+            assert len(room) == 1
+
+        async def test_bad(virtual_clock):
+            await forget(Purgatory("bad", clock=virtual_clock))
+
+        async def test_failed(virtual_clock):
+            await forget(Purgatory("failed", clock=virtual_clock))
+            raise ValueError("this is the reason")
+
+        async def test_tidy(virtual_clock):
+            async with Purgatory("tidy", clock=virtual_clock) as room:
+                await forget(room)
+
+        @{fixture}
+        async def room(virtual_clock):
+            async with Purgatory("of a fixture", clock=virtual_clock) as room:
+                yield room
+
+        async def test_closed_by_a_fixture(room):
+            await forget(room)
+        """,
+    )
+    result.assert_outcomes(passed=3, failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*<Purgatory 'bad' open parked=1*'orders-0' (1)*"])
+
+
+@pytest.mark.slow
 def test_the_check_ignores_what_only_looks_like_a_purgatory(pytester: pytest.Pytester) -> None:
     """Dead proxies, mocks and proxies that raise outside a request are no purgatories."""
     result = _run(
