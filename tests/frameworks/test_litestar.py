@@ -6,7 +6,7 @@ from typing import Any
 import litestar
 
 from purgatory import Purgatory, PurgatoryError
-from purgatory.asgi import PurgatoryErrorMiddleware, Wait, error_response, purgatory_lifespan
+from purgatory.asgi import InvalidWait, PurgatoryErrorMiddleware, Wait, error_response, purgatory_lifespan
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call
 from tests.helpers import check
@@ -23,14 +23,14 @@ def make_app(room: Purgatory[Any], log: list[str]) -> Any:
         wait.raise_if_closing()
         return log
 
-    def answer(_: Any, error: PurgatoryError) -> Any:
+    def answer(_: Any, error: Exception) -> Any:
         response = error_response(error)
         if response is None:
             raise error
         return litestar.Response(response.body, status_code=response.status, headers=response.headers)
 
     return litestar.Litestar(
-        [read], exception_handlers={PurgatoryError: answer, ValueError: answer}, openapi_config=None
+        [read], exception_handlers={PurgatoryError: answer, InvalidWait: answer}, openapi_config=None
     )
 
 

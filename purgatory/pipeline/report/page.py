@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from purgatory.journal.schema import CANCELLED, COMPLETED, EXPIRED, FAILED, PENDING
 from purgatory.pipeline.output.figures import (
@@ -308,7 +309,7 @@ def _occupancy(table: pa.Table, bucket_ms: int, deploys: Sequence[datetime] = ()
         earliest, latest = min(table["bucket"].to_pylist()), max(table["bucket"].to_pylist())
         end = max(_later(latest, bucket_ms), _later(earliest, 10_000))
         axes.set_xlim(min(earliest, end - timedelta(seconds=10)), end)
-        axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+        _counts(axes.yaxis)
         # With the default of 5, matplotlib finds no step that gives at most 9 ticks for 4 to 5 days, hours, or minutes,
         # and it warns.
         locator = _DATES.AutoDateLocator(minticks=4, maxticks=9)
@@ -350,7 +351,7 @@ def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys
             texts.append(f"{_span(row, step_ms)}: {', '.join(counts)}")
         _columns(axes, rows[0], times, step_ms, texts)
         axes.set_ylim(0, max(1, np.max(bottom)) * 1.12)
-        axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+        _counts(axes.yaxis)
     return _finish(
         figure,
         each,
@@ -561,7 +562,7 @@ def _wait_bars(axes: Axes, name: str, rows: pa.Table) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
     axes.xaxis.set_minor_formatter(_Durations())
-    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
+    _counts(axes.yaxis)
 
 
 class _Durations(LogFormatter):
@@ -591,7 +592,7 @@ def _hot_keys(table: pa.Table) -> Picture:
         place = (row["operations"], number)
         axes.annotate(text, place, xytext=(5, 0), textcoords="offset points", va="center", fontsize=8, color="#444444")
     axes.set_yticks(range(len(rows)), [f"{label(row['purgatory'])} · {label(row['key'])}" for row in rows])
-    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    _counts(axes.xaxis)
     axes.set_xlabel("operations")
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.22, y=0.02)
@@ -668,6 +669,12 @@ _TICKS_S: Final = (
     *(unit * number for unit in (1, 60) for number in (1, 2, 5, 10, 15, 30)),
     *(3_600 * number for number in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)),
 )
+
+
+def _counts(axis: Axis) -> None:
+    """Label an axis with whole numbers."""
+    axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(_thousands))
 
 
 def _thousands(value: float, _: Any) -> str:

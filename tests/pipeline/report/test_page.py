@@ -13,10 +13,12 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 
 import pyarrow as pa
+from matplotlib.figure import Figure
 
 from purgatory.pipeline.output.figures import Picture, drawing, label, seconds
 from purgatory.pipeline.report.page import (
     MOST_KINDS,
+    _counts,
     _occupancy,
     _plots,
     drawn_purgatories,
@@ -371,6 +373,19 @@ def test_the_expired_share_is_beside_that_of_all_operations() -> None:
     assert "30.0%: 12 of 40 expired" in texts_of(by_expired.svg)
     assert "80 s: 40 operations, mean 2 s, p99 5 s" in by_wait
     assert {"0", "30 s", "60 s"} <= set(by_wait)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 12, 45, 1_300, 90_000])
+def test_ticks_of_counts_are_whole_numbers(most: int) -> None:
+    """A label between two numbers would show a rounded one, and some numbers twice."""
+    axes = Figure().subplots()
+    axes.set_ylim(0, most * 1.12)
+    _counts(axes.yaxis)
+    texts = [label.get_text() for label in axes.get_yticklabels()]
+    ticks = axes.get_yticks()
+    assert len(texts) >= 2
+    assert texts == [f"{round(tick):,}" for tick in ticks]
+    assert all(tick == round(tick) for tick in ticks)
 
 
 @pytest.mark.parametrize(
