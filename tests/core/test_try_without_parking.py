@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome
+from purgatory import Outcome, PurgatoryError
 from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op, Recorder, check
-from tests.sansio import make_purgatory
+from tests.sansio import RecordingHooks, make_purgatory
 
 
 def interrupt(_: Any) -> None:
@@ -32,6 +32,29 @@ def test_its_result_is_that_of_its_only_try(ready: bool, keys: Any) -> None:
     assert op.outcome is (Outcome.COMPLETED if ready else Outcome.EXPIRED)
     assert observer.events == []
     check(room, submitted=0, parked=0)
+
+
+@pytest.mark.parametrize("held", [1, ["something"], 0, [], None])
+def test_its_condition_may_return_any_object(held: Any) -> None:
+    """As in every other try, the truth value counts."""
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, name="answer", ready=held)
+    assert room._core.try_without_parking(op, ["a"]) == "answer"
+    assert op.outcome is (Outcome.COMPLETED if held else Outcome.EXPIRED)
+
+
+def test_a_condition_that_is_a_coroutine_is_refused() -> None:
+    """The error names the method of its class."""
+
+    class Async(Op):
+        async def try_complete(self) -> bool:  # type: ignore[override]
+            return True
+
+    room = make_purgatory(ManualClock())
+    op = Async(0.0)
+    with pytest.raises(TypeError, match=r"^Async\.try_complete\(\) must return whether the condition holds"):
+        room._core.try_without_parking(op, ["a"])
+    assert op.outcome is Outcome.FAILED
 
 
 def test_a_condition_that_raises_fails_it() -> None:
@@ -71,10 +94,16 @@ def test_an_interrupt_changes_nothing() -> None:
 
 def test_on_expiration_that_raises_is_reported() -> None:
     """The outcome stands and the caller has the result; only an interrupt reaches the caller."""
-    room = make_purgatory(ManualClock())
+    reported: list[tuple[type[BaseException], object]] = []
+
+    class Recording(RecordingHooks):
+        def report(self, error: BaseException, operation: Any) -> None:
+            reported.append((type(error), operation))
+
+    room = make_purgatory(ManualClock(), hooks=Recording())
     op = Op(0.0, name="answer", on_expiration=boom)
     assert room._core.try_without_parking(op, ["a"]) == "answer"
-    assert [type(error) for error in room.reported] == [Boom]
+    assert reported == [(Boom, op)]
     interrupted = Op(0.0, on_expiration=interrupt)
     with pytest.raises(KeyboardInterrupt):
         room._core.try_without_parking(interrupted, ["a"])
@@ -90,6 +119,24 @@ def test_on_complete_that_raises_fails_it() -> None:
             room._core.try_without_parking(op, ["a"])
         assert op.outcome is Outcome.FAILED
     assert room.reported == []
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_the_exception_of_on_complete_reaches_the_caller_itself(ready: bool) -> None:
+    """Only awaiters, whose futures cannot carry it, receive another one in its place."""
+    stop = StopIteration("end")
+
+    def end(_: Any) -> None:
+        raise stop
+
+    room = make_purgatory(ManualClock())
+    op = Op(0.0, ready=ready, on_complete=end)
+    with pytest.raises(StopIteration) as raised:
+        room._core.try_without_parking(op, ["a"])
+    assert raised.value is stop
+    with pytest.raises(PurgatoryError) as wrapped:
+        op.result()
+    assert wrapped.value.__cause__ is stop
 
 
 @pytest.mark.parametrize("ready", [True, False])
