@@ -77,6 +77,49 @@ def test_in_its_first_try_the_last_extension_counts(words: list[float | None], a
     assert ended_ms == ([] if at_ms is None else [at_ms])
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 5])
+def test_by_nothing_in_its_first_try_it_is_due_at_once(ahead_ms: int) -> None:
+    """The deadline is the moment of the call, and the timeout is zero however long the first try takes."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock)
+    seen: list[int | None] = []
+
+    def slow(operation: Op) -> None:
+        clock.time_ms += ahead_ms
+        operation.extend(0)
+        seen.append(operation.expiration_ms)
+
+    operation = Op(1, on_try=slow)
+    room.try_complete_else_watch(operation, ["key"])
+    assert seen == [clock.time_ms]
+    assert (operation.timeout, operation.expiration_ms) == (0.0, clock.time_ms)
+    assert room._core.timer.expire_due(clock.time_ms) == 1
+
+
+def test_by_nothing_it_is_due_at_once_even_within_a_millisecond() -> None:
+    """The deadline of a parked operation is then the time rounded down, which has passed."""
+
+    class Between(ManualClock):
+        def ceil_ms(self) -> int:
+            return self.time_ms + 1
+
+    clock = Between(1_000_000)
+    room = make_purgatory(clock)
+    operation = park(room, "key", timeout=5)
+    clock.time_ms += 100
+    assert operation.extend(0)
+    assert (operation.timeout, operation.expiration_ms) == (0.0, clock.time_ms)
+    assert room._core.timer.expire_due(clock.time_ms) == 1
+    assert room.statistics().lateness.max == 0
+
+
+def test_without_a_deadline_its_text_says_so(room: QuietPurgatory) -> None:
+    """The text of a parked operation that has lost its deadline is that of one that never had any."""
+    operation = park(room, "key", timeout=5)
+    operation.extend(None)
+    assert repr(operation) == repr(park(room, "key")) == "<Op PENDING on ['key'] timeout=None>"
+
+
 def test_without_a_deadline_from_the_first_try_on(room: QuietPurgatory) -> None:
     """If ``try_complete`` removes the deadline, the operation waits without a deadline."""
     op = Op(5, on_try=lambda op: op.extend(None))
@@ -84,11 +127,12 @@ def test_without_a_deadline_from_the_first_try_on(room: QuietPurgatory) -> None:
     assert (op.timeout, op.expiration_ms, room.num_delayed) == (None, None, 0)
 
 
-def test_a_refused_operation_keeps_its_extended_timeout() -> None:
+@pytest.mark.parametrize("timeout", [0, 2])
+def test_a_refused_operation_keeps_its_extended_timeout(timeout: int) -> None:
     """An operation that is refused after its first try keeps the new timeout, not the old deadline."""
     clock = ManualClock(1_000_000)
     room = make_purgatory(clock, max_parked=1)
-    first, second = Op(None), Op(1, on_try=lambda operation: operation.extend(2))
+    first, second = Op(None), Op(1, on_try=lambda operation: operation.extend(timeout))
     room.try_complete_else_watch(first, ["key"])
     with pytest.raises(PurgatoryFull):
         room.try_complete_else_watch(second, ["key"])
@@ -97,7 +141,7 @@ def test_a_refused_operation_keeps_its_extended_timeout() -> None:
     second._on_try = lambda _: None
     clock.time_ms += 5000
     room.try_complete_else_watch(second, ["key"])
-    assert second.expiration_ms == clock.time_ms + 2000
+    assert second.expiration_ms == clock.time_ms + timeout * 1000
 
 
 @pytest.mark.parametrize("first", [0.005, 0.3, 5.0, None])

@@ -51,7 +51,7 @@ def test_a_deadline_that_has_passed_expires_on_the_next_turn(when: str, deadline
     room.try_complete_else_watch(op, ["key"])
     if when == "parked":
         op.extend_to(deadline)
-    assert op.outcome is Outcome.PENDING
+    assert (op.outcome, op.timeout) == (Outcome.PENDING, 0.0)
     pass_time(clock, room, 0)
     assert op.outcome is Outcome.EXPIRED
     assert recorder.seen[-1].lateness == 0.0

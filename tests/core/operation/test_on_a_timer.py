@@ -228,14 +228,17 @@ def test_one_that_extends_itself_and_is_refused_is_new() -> None:
     room._check()
 
 
-def test_one_that_a_timer_has_lost_starts_over() -> None:
-    """The timer's deadline is left over, and a purgatory does not use it."""
+@pytest.mark.parametrize("timeout", [0, 1])
+def test_one_that_a_timer_has_lost_starts_over(timeout: int) -> None:
+    """The timer's deadline is left over, and a purgatory does not use it, not even during the first try."""
     clock = ManualClock()
     room, timer = make_purgatory(clock), BaseTimer(1, 20, clock)
-    op = Op(1.0)
+    seen: list[int | None] = []
+    op = Op(timeout, on_try=lambda op: seen.append(op.expiration_ms))
     timer.add(op)
     assert TimerTask.cancel(op)  # not the operation's own cancel(), which would end it
     pass_time(clock, room, 500)
     room.try_complete_else_watch(op, ["a"])
-    assert op.expiration_ms == clock.now_ms() + 1000
+    assert seen == [None]
+    assert op.expiration_ms == clock.now_ms() + timeout * 1000
     room._check()
