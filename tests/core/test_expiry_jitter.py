@@ -52,6 +52,34 @@ def test_it_applies_once_when_an_operation_is_parked() -> None:
     assert (op.expiration_ms, at.expiration_ms) == (1_010_000, 1_009_000)
 
 
+def test_every_operation_with_a_deadline_takes_one_number() -> None:
+    """Also one whose timeout is zero; one without a deadline takes none."""
+    source = iter(range(10))
+    room = make_purgatory(ManualClock(1_000_000), expiry_jitter=0.5, jitter_source=lambda: next(source) / 10)
+    for timeout in (None, 0, 5, 0):
+        park(room, "key", timeout=timeout)
+    assert next(source) == 3
+
+
+def test_a_deadline_that_it_gets_afterward_is_kept() -> None:
+    """Comparing a key can run user code, which gives the operation its first deadline after the number was drawn."""
+
+    class Extending:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            op.extend(10)
+            return self is other
+
+    room = make_purgatory(ManualClock(1_000_000), expiry_jitter=0.5, jitter_source=_source())
+    op = Op()
+    park(room, Extending())
+    assert op.expiration_ms is None
+    room.try_complete_else_watch(op, [Extending()])
+    assert op.expiration_ms == 1_010_000
+
+
 async def test_random_numbers_spread_a_herd(clock: VirtualClock) -> None:
     """Of a thousand operations with one timeout, few expire in the same millisecond, and none outside the range."""
     async with Purgatory[Op]("test", clock=clock, expiry_jitter=0.1) as room:
@@ -124,16 +152,18 @@ for _ in range(3):
 @pytest.mark.parametrize("end", ["cancel", "force_complete"])
 def test_an_operation_that_ends_while_the_number_is_drawn_leaves_its_keys(keys: Any, end: str) -> None:
     """A finalizer can end it there, too: it is not parked yet, and gets its keys afterward."""
-    op = Op(5.0)
+    ops = [Op(5.0), Op(5.0)]
+    entering = iter(ops)
 
     def source() -> float:
-        getattr(op, end)()
+        getattr(next(entering), end)()
         return 0.5
 
     room = make_purgatory(ManualClock(), expiry_jitter=0.5, jitter_source=source, max_parked_per_key=1)
-    assert room.try_complete_else_watch(op, keys) is (end == "force_complete")
-    assert not room.is_watched("a")
-    check(room, parked=0, watched=0, immediate=int(end == "force_complete"))
+    for op in ops:
+        assert room.try_complete_else_watch(op, keys) is (end == "force_complete")
+        assert not room.is_watched("a")
+    check(room, parked=0, watched=0, immediate=2 if end == "force_complete" else 0)
     room.try_complete_else_watch(Op(None), ["a"])
     assert room.check_and_complete("a") == 0
-    assert op.calls.count("try") == 1
+    assert [op.calls.count("try") for op in ops] == [1, 1]
