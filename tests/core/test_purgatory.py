@@ -1,5 +1,6 @@
 """The purgatory without an event loop: what it does for its owner, and that a key that raises leaves nothing behind."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -20,6 +21,14 @@ def test_expire_some_returns_how_many_have_left() -> None:
         room.try_complete_else_watch(Op(), [number])
     assert [room._core.expire_some(2) for _ in range(4)] == [2, 2, 1, 0]
     check(room, parked=0, expired_by_closing=5)
+
+
+def test_expire_some_keeps_no_operation() -> None:
+    """The position in the keys, at which the next call would continue, is dropped with the last operation."""
+    room = make_purgatory(ManualClock())
+    left = [weakref.ref(park(room, number)) for number in range(3)]
+    assert [room._core.expire_some(1) for _ in range(3)] == [1, 1, 1]
+    assert [reference() for reference in left] == [None, None, None]
 
 
 @pytest.mark.parametrize("bad", [1, 2, 3])
@@ -86,6 +95,37 @@ def test_a_limited_check_tries_the_listeners_of_its_own_key(room: QuietPurgatory
     waiting(room, 1, "third")
     assert room.check_and_complete("third", limit=1) == 1
     assert not other.calls
+
+
+def test_a_key_without_listeners_needs_no_search() -> None:
+    """Nothing raises, so it makes no difference which exceptions are contained."""
+    room = make_purgatory(ManualClock(), contained=(Boom,))
+    waiting(room, 2)
+    other = listening(room, "other")
+    assert room.check_and_complete("key", limit=1) == 1
+    assert not other.calls
+
+
+def test_a_key_that_raises_hides_the_check_from_none_of_its_listeners(room: QuietPurgatory) -> None:
+    """They are then searched for among the listeners of all keys; the check does not reach them in any other way."""
+
+    class Raising:
+        hashes_left = 1_000
+
+        def __hash__(self) -> int:
+            self.hashes_left -= 1
+            if self.hashes_left == 0:
+                raise Boom
+            return 1
+
+    key = Raising()
+    waiting(room, 1, key)  # type: ignore[arg-type]
+    mine, other = [listening(room, key), listening(room, key)], listening(room, "other")
+    key.hashes_left = 3  # the check has found the key's entry when it raises
+    assert room.check_and_complete(key, limit=1) == 1
+    assert [operation.calls for operation in mine] == [["try"], ["try"]]
+    assert not other.calls
+    assert key.hashes_left <= 0
 
 
 def test_a_listener_that_another_one_ends_is_not_tried(room: QuietPurgatory) -> None:
