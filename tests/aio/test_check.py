@@ -17,6 +17,7 @@ async def test_check_is_check_and_complete(purgatory: Purgatory[Op]) -> None:
     high.ready = True
     assert purgatory.check("a", limit=1) == 1
     assert purgatory.check("a", 9) == 2
+    assert purgatory.check("a", 9, limit=5) == 0
     assert purgatory.check("a", 10, limit=5) == 1
     assert purgatory.check("a") == 0
     with pytest.raises(ValueError, match="limit must be a positive int"):

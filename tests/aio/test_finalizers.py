@@ -50,27 +50,27 @@ async def test_an_operation_that_ends_while_its_future_is_created_is_answered(
     purgatory._check()
 
 
+@pytest.mark.parametrize("end", [Op.force_complete, Op.cancel, Op.run])
 async def test_a_result_is_given_back_if_its_future_cannot_be_created(
-    purgatory: Purgatory[Any], collect: Collect
+    purgatory: Purgatory[Any], collect: Collect, end: Callable[[Op], Any]
 ) -> None:
-    """A finalizer completes the operation, and then there is no memory for the future."""
+    """A finalizer ends the operation, and then there is no memory for the future.  If it is cancelled, it has none."""
 
     class Kept(Op):
-        given_back: object = None
-
         def on_abandoned(self, result: object) -> None:
-            self.given_back = result
+            given_back.append(result)
 
+    given_back: list[object] = []
     operation = Kept(60.0, name="answer")
 
-    def complete() -> None:
-        operation.force_complete()
+    def finalize() -> None:
+        end(operation)
         raise MemoryError
 
-    collect(complete)
+    collect(finalize)
     with pytest.raises(MemoryError):
         await purgatory.park(operation, ["a"])
-    assert operation.given_back == "answer"
+    assert given_back == ([] if end is Op.cancel else ["answer"])
     purgatory._check()
 
 

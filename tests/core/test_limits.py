@@ -43,6 +43,21 @@ def test_a_full_key_is_named_in_the_error() -> None:
     assert not room.try_complete_else_watch(Op(5), ["b"])
 
 
+def test_every_refusal_is_counted() -> None:
+    """Those by a key are counted once more on their own."""
+    room = make_purgatory(ManualClock(), max_parked=2, max_parked_per_key=1)
+    park(room, "a")
+    for number in (1, 2):
+        with pytest.raises(PurgatoryFull):
+            park(room, "a")
+        check(room, refused=number, refused_by_key=number)
+    park(room, "b")
+    for number in (3, 4):
+        with pytest.raises(PurgatoryFull):
+            park(room, "c")
+        check(room, refused=number, refused_by_key=2)
+
+
 def test_an_operation_that_completes_at_once_is_never_refused() -> None:
     """A limit applies only to operations that must wait."""
     room = make_purgatory(ManualClock(), max_parked=1, max_parked_per_key=1)

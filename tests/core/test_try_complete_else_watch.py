@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from purgatory import Outcome, PurgatoryClosed
 from tests.helpers import Op, check
 from tests.sansio import QuietPurgatory
 
@@ -68,3 +69,17 @@ def test_keys_are_any_iterable(room: QuietPurgatory, make: Any) -> None:
     room.try_complete_else_watch(op, keys.keys() if isinstance(keys, dict) else keys)
     assert set(op.keys) == {"a", ("b", 1), 3}
     check(room, watched=3)
+
+
+@pytest.mark.parametrize("closed", ["purgatory", "timer"])
+def test_what_is_closed_does_not_try_it(room: QuietPurgatory, closed: str) -> None:
+    """An operation that would complete at once is refused as well."""
+    if closed == "purgatory":
+        room._core.closed = True
+    else:
+        room._core.timer.closed = True
+    op = Op(5, ready=True)
+    with pytest.raises(PurgatoryClosed, match=closed):
+        room.try_complete_else_watch(op, ["a"])
+    assert (op.outcome, op.calls) == (Outcome.PENDING, [])
+    check(room, submitted=0)

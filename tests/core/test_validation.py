@@ -127,9 +127,10 @@ def test_handing_itself_over_within_its_first_try_is_refused(room: QuietPurgator
 
 @pytest.mark.parametrize("operation", [None, "op", TimerTask(5), object()])
 def test_only_operations_are_taken(room: QuietPurgatory, operation: Any) -> None:
-    """Any other object raises a TypeError that states the expected type."""
-    with pytest.raises(TypeError, match="operation must be a DelayedOperation"):
+    """Any other object raises a TypeError that states the expected type, and nothing else if it is not a function."""
+    with pytest.raises(TypeError) as raised:
         room.try_complete_else_watch(operation, ["a"])
+    assert str(raised.value) == f"operation must be a DelayedOperation, got {operation!r}"
     check(room, submitted=0)
 
 
@@ -219,6 +220,8 @@ async def test_a_bad_grace_changes_nothing(clock: VirtualClock, grace: float) ->
             lambda room: room.check(["a", "b"]),
             r"key must be one hashable key, got \['a', 'b'\], of the unhashable type list: check several keys one by",
         ),
+        (lambda room: room.check({"a": 5}), r"got \{'a': 5\}, of the unhashable type dict: check several keys"),
+        (lambda room: room.check({"a"}), r"got \{'a'\}, of the unhashable type set: check several keys"),
         (lambda room: room.check_soon({"a": 5}), r"got \{'a': 5\}, of the unhashable type dict: check several keys"),
         (lambda room: room.check_threadsafe({"a"}), r"got \{'a'\}, of the unhashable type set: check several keys"),
         (lambda room: room.try_complete_else_watch(len, ["a"]), r"got <.*len>; for a function use wait_until\(\)"),
