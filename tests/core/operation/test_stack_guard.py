@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
+from purgatory.core.operation.stack_guard import ensure_stack
 from purgatory.testing import VirtualClock
-from tests.helpers import Boom
+from tests.helpers import Boom, Op, park
+from tests.sansio import QuietPurgatory
 
 
 class _Link(DelayedOperation[int]):
@@ -137,6 +139,37 @@ async def test_operations_handed_over_in_each_others_callbacks_down_to_the_limit
         following = _Link(0, 0)
         purgatory.try_complete_else_watch(following, ["key"])
         assert following.force_complete()
+
+
+def _near_the_limit(call: Callable[[], object]) -> None:
+    """Make the call where about 60 frames are left."""
+    try:
+        ensure_stack(60)
+    except RecursionError:
+        call()
+    else:
+        _near_the_limit(call)
+
+
+@pytest.mark.parametrize("nested", [7, 8])
+def test_from_the_eighth_on_a_nested_submission_needs_room_on_the_stack(room: QuietPurgatory, nested: int) -> None:
+    """With too little room it changes nothing; the first ones are not checked."""
+    innermost = Op()
+
+    def submit(left: int) -> None:
+        if left:
+            park(room, "key", on_try=lambda _: submit(left - 1))
+        else:
+            _near_the_limit(lambda: room.try_complete_else_watch(innermost, ["key"]))
+
+    if nested < 8:
+        submit(nested)
+        assert innermost.keys == ("key",)
+    else:
+        with pytest.raises(RecursionError):
+            submit(nested)
+        assert (innermost.outcome, innermost.calls) == (Outcome.PENDING, [])
+    room._check()
 
 
 class _Following(Observer):
