@@ -24,6 +24,14 @@ async def test_it_serves_one_block(timer: SystemTimer) -> None:
         await timeout.__aenter__()
 
 
+async def test_it_has_no_delay_of_its_own(timer: SystemTimer) -> None:
+    """Its deadline is a time, and is set when the block begins: as a task of the timer it has the delay 0."""
+    timeout = timer.timeout(5)
+    assert timeout.delay_ms == 0
+    async with timeout:
+        assert timeout.delay_ms == 0
+
+
 async def test_it_needs_a_task(timer: SystemTimer) -> None:
     """Entering outside a task raises RuntimeError, and the timeout stays unused."""
     timeout = timer.timeout(1)

@@ -258,6 +258,7 @@ def test_a_future_that_cannot_be_answered_is_reported_after_all_others_are_answe
     op = Op(10.0)
     begun, end = threading.Event(), threading.Event()
     awaited: list[object] = []
+    contexts: list[dict[str, Any]] = []
 
     async def there() -> None:
         op.__await__().send(None).add_done_callback(print)  # no task, which would never continue
@@ -266,14 +267,12 @@ def test_a_future_that_cannot_be_answered_is_reported_after_all_others_are_answe
 
     async def here() -> None:
         loop = asyncio.get_running_loop()
-        contexts: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: contexts.append(context))
         async with room:
             waiting = asyncio.ensure_future(park_nowhere(op))
             await asyncio.sleep(0)
             assert op.force_complete()
             awaited.append(await waiting)
-        assert [str(context["exception"])[:15] for context in contexts] == ["Non-thread-safe"]
 
     room.try_complete_else_watch(op, ["a"])  # it belongs to no loop yet
     thread = threading.Thread(target=asyncio.run, args=(there(),), kwargs={"debug": True})
@@ -283,6 +282,8 @@ def test_a_future_that_cannot_be_answered_is_reported_after_all_others_are_answe
     end.set()
     thread.join()
     assert awaited == [""]
+    assert [str(context["exception"])[:15] for context in contexts] == ["Non-thread-safe"]
+    assert contexts[0]["operation"] is op
 
 
 @pytest.fixture

@@ -236,7 +236,10 @@ def test_reading_the_clock_ends_the_operation(use: str, number: int, ending: str
     assert clock.then is None
     room._check()
     assert op.outcome is not Outcome.PENDING
-    assert returned is False or (use, number) != ("extend", 0)
+    if use in {"cancel", "complete"}:
+        assert returned is False  # the clock ended it, not this call
+    else:
+        assert returned is False or (use, number) != ("extend", 0)
     assert len(ended) <= 1
     statistics = room.statistics()
     assert statistics.completed + statistics.expired + statistics.cancelled == statistics.submitted == 1

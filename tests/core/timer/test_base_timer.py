@@ -17,6 +17,8 @@ def test_a_timer_on_the_usual_clock_counts_from_the_time_rounded_up() -> None:
     timer.add(task)
     assert task.expiration_ms == 1_000_000_000_356
     assert timer.call_later(0.01, print).expiration_ms == 1_000_000_000_356
+    assert timer.call_later(0.001, print).expiration_ms == 1_000_000_000_347  # not 346, which is earlier than 1 ms
+    assert timer.call_later(0, print).expiration_ms == 1_000_000_000_345
 
 
 def test_the_time_of_a_timer_is_that_of_its_clock() -> None:
@@ -40,4 +42,6 @@ def test_a_task_leaves_the_timer_if_the_wake_up_cannot_be_planned() -> None:
     with pytest.raises(Boom):
         timer.add(task)
     assert not task.scheduled
+    with pytest.raises(Boom):
+        timer.call_later(0.01, print)
     assert timer.size == 0

@@ -1,6 +1,7 @@
 """The timer core decides which task runs when, driven by explicit times."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -185,3 +186,21 @@ def test_draining_takes_as_many_tasks_as_its_limit() -> None:
     for number in range(10):
         bench.add(5, number)
     assert [len(bench.core.drain(4)) for _ in range(3)] == [4, 4, 2]
+
+
+def test_draining_from_inside_a_task_lets_no_other_due_task_run() -> None:
+    """A task may close the timer: those that are due with it are left for draining, in their order."""
+    bench = Bench()
+    drained: list[Any] = []
+
+    class Closing(Task):
+        def run(self) -> None:
+            super().run()
+            drained.extend(task.name for task in bench.core.drain(1))
+
+    bench.core.schedule(Closing(5, bench.log, "closing"), 5, 0)
+    for name in ["second", "third"]:
+        bench.add(5, name)
+    assert bench.move_to(5) == ["closing"]
+    assert drained == ["second"]
+    assert [task.name for task in take_everything_off(bench.core)] == ["third"]
