@@ -1,6 +1,7 @@
 """Nested endings down to the interpreter's recursion limit are refused or carried through, never half done."""
 
 import asyncio
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory
+from purgatory import DelayedOperation, Event, Observer, Outcome, Purgatory, ThresholdPurgatory
 from purgatory.core.operation.stack_guard import ensure_stack
 from purgatory.testing import VirtualClock
 from tests.helpers import Boom, Op, park
@@ -307,3 +308,69 @@ async def test_a_cancellation_at_any_depth_is_refused_or_carried_through(clock: 
         assert pending == refused
         assert 0 < len(refused) < limit
         assert len(purgatory) == len(pending)
+
+
+def _down_to(left: int, call: Callable[[], Any]) -> Any:
+    """Call the function where this many more calls fit under the recursion limit."""
+    depth = 0
+    frame = sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
+    return _frames_down(sys.getrecursionlimit() - depth - left, call)
+
+
+async def test_a_wait_whose_task_was_cancelled_is_withdrawn_even_with_little_stack_left(clock: VirtualClock) -> None:
+    """Neither withdrawing an operation nor making it fail calls user code, so neither needs the stack of a callback."""
+    ended: list[int] = []
+
+    def fail_all() -> None:
+        ended.append(room.fail_all(Boom()))
+
+    def nested(level: int) -> Callable[[], Exception]:
+        def error() -> Exception:
+            if level:  # nested endings: from the eighth on, the remaining stack is checked before a callback
+                room.fail_all(nested(level - 1))
+            else:
+                second.cancel()
+                _down_to(60, fail_all)
+            return Boom()
+
+        return error
+
+    async with ThresholdPurgatory("deep", clock=clock) as room:
+        first, second = (asyncio.ensure_future(room.wait("a", 5, 10.0)) for _ in range(2))
+        await clock.settle()
+        room.fail_all(nested(10))
+        assert ended == [1]  # the first; the second is withdrawn
+        assert room.num_waiting == 0
+        with pytest.raises(Boom):
+            await first
+        with pytest.raises(asyncio.CancelledError):
+            await second
+
+
+@pytest.mark.parametrize(("nested", "outcome"), [(7, Outcome.COMPLETED), (8, Outcome.PENDING)])
+async def test_the_stack_is_checked_from_the_eighth_nested_ending_on(
+    clock: VirtualClock, nested: int, outcome: Outcome
+) -> None:
+    """Fewer need no check, which costs time; with more, an ending that may not fit is refused before it begins."""
+
+    class Last(_Link):
+        __slots__ = ()
+
+        def on_complete(self) -> int:
+            with contextlib.suppress(RecursionError):
+                _down_to(60, victim.force_complete)
+            return self.number
+
+    async with Purgatory[Any]("deep", clock=clock) as purgatory:
+        victim = _Link(nested, 0)
+        links = [*[_Link(number, 0) for number in range(nested - 1)], Last(nested - 1, 0)]
+        for link, following in itertools.pairwise(links):
+            link.next = following
+        for link in (victim, *links):
+            purgatory.try_complete_else_watch(link, ["all"])
+        assert links[0].force_complete()
+        assert all(link.outcome is Outcome.COMPLETED for link in links)
+        assert victim.outcome is outcome
+        purgatory._check()

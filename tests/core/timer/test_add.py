@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import TimerTask
+from purgatory import Outcome, TimerTask
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.testing import ManualClock
 from tests.core.timer.bench import Bench
@@ -95,3 +95,17 @@ def test_a_task_moves_from_one_timer_to_another() -> None:
     assert here.move_to(30) == []
     there.core.expire_due(30)
     assert here.log == [10]
+
+
+@pytest.mark.parametrize("timeout", [0.001, 0.002, 5.0])
+def test_an_operation_in_its_own_callback_is_no_longer_parked(room: QuietPurgatory, timeout: float) -> None:
+    """A timer takes it, however short its timeout is; it has ended, so nothing follows when it is due."""
+    timer = room._core.timer
+    op = Op(timeout, on_complete=timer.add)
+    room.try_complete_else_watch(op, ["a"])
+    assert op.force_complete()
+    assert op.scheduled
+    room._check()
+    assert timer.expire_due(timer.clock.now_ms() + 5000) == 1
+    assert op.outcome is Outcome.COMPLETED
+    assert op.completions == 1
