@@ -158,6 +158,7 @@ class Relay(Generic[K, V]):
         self._first_ping: asyncio.TimerHandle | None = None  # ends the wait for the first ping on entry
         self._resync_alarm: Alarm | None = None
         self._closing = False
+        self._ending = False  # whether the checks of threads are dropped, too
         self._all_ended: asyncio.Future[None] | None = None
         self._waits_for_sender: asyncio.Future[None] | None = None
         self._connects = 0
@@ -244,9 +245,12 @@ class Relay(Generic[K, V]):
         self._closing = True
         ended = self._all_ended = asyncio.get_running_loop().create_future()
         try:
-            if grace_ms and self._connection is not None and self._connection.sends and self._sender:
-                await self._wait_until_sent(grace_ms)
+            if grace_ms:
+                await asyncio.sleep(0)  # the loop makes the checks that threads have requested
+                if self._connection is not None and self._connection.sends and self._sender:
+                    await self._wait_until_sent(grace_ms)
         finally:
+            self._ending = True
             try:
                 await self._end()
             finally:
@@ -572,9 +576,9 @@ class Relay(Generic[K, V]):
         """Request a :meth:`check` from any thread: the relay's event loop checks the key, here and in the other
         processes.
 
-        The method returns at once; a check that arrives after the relay has closed is dropped.  Raises TypeError or
-        ValueError for a key or a value that cannot be relayed, and RuntimeError if the relay has not been entered, or
-        if its event loop is closed.
+        The method returns at once.  A check that is requested before :meth:`aclose` is sent with the pending keys; one
+        that arrives after the relay has closed is dropped.  Raises TypeError or ValueError for a key or a value that
+        cannot be relayed, and RuntimeError if the relay has not been entered, or if its event loop is closed.
         """
         validate_key(key)
         if value is not None:
@@ -622,7 +626,7 @@ class Relay(Generic[K, V]):
         self._loop.call_soon(self._check_entries, entries, context=contextvars.Context())
 
     def _check_entries(self, entries: Mapping[Hashable, float | None]) -> None:
-        if self._closing:
+        if self._ending:
             return
         for key, value in entries.items():
             self._sender.add(key, value)

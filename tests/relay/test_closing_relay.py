@@ -33,6 +33,39 @@ async def test_what_is_pending_is_sent(clock: VirtualClock) -> None:
         assert await waiting is True
 
 
+@pytest.mark.parametrize("foreign", [False, True])
+async def test_what_a_thread_has_requested_is_sent(foreign: bool, clock: VirtualClock) -> None:
+    """A program joins its threads before it closes the relay, and the loop has no turn in between."""
+    (first, second), _ = workers(clock)
+    async with second:
+        waiting = second.waits("a")
+        async with first:
+            await clock.settle()
+            first.write("a", 1)
+            if foreign:
+                thread = threading.Thread(target=first.relay.check_threadsafe, args=["a"])
+                thread.start()
+                thread.join()
+            else:
+                first.relay.check_threadsafe("a")
+            await first.relay.aclose()
+            first.relay.check_threadsafe("a")  # dropped
+        await clock.settle()
+        assert waiting.done()
+        assert await waiting is True
+
+
+async def test_a_thread_and_a_purgatory_that_is_closed_first(clock: VirtualClock, reported: list[Any]) -> None:
+    """The check reaches nobody here, and is no error."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        await clock.settle()
+        await worker.purgatory.aclose()
+        worker.relay.check_threadsafe("a")
+        await worker.relay.aclose()
+    assert reported == []
+
+
 async def test_no_task_and_no_subscription_is_left(clock: VirtualClock) -> None:
     """The relay may be connected, connecting, or waiting for its next attempt."""
     for prepare in ("nothing", "stop", "silence"):
