@@ -8,7 +8,7 @@ import litestar
 from purgatory import Purgatory, PurgatoryError
 from purgatory.asgi import InvalidWait, PurgatoryErrorMiddleware, Wait, error_response, purgatory_lifespan
 from purgatory.testing import VirtualClock
-from tests.asgi.tools import Call
+from tests.asgi.tools import Call, http_scope
 from tests.helpers import check
 
 
@@ -45,6 +45,25 @@ async def test_a_request_waits_and_is_named_by_its_route(purgatory: Purgatory[An
     purgatory.check("7")
     await call.task
     assert (call.status, call.json) == (200, ["7"])
+
+
+async def test_a_body_is_read_after_the_wait(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Litestar's request has a ``receive`` of its own, which the handler replaces."""
+
+    @litestar.post("/orders", media_type="text/plain")
+    async def write(request: litestar.Request[Any, Any, Any]) -> str:
+        wait = Wait(purgatory, request.scope, request.receive, longest=55)
+        request.receive = wait.receive
+        await wait.until(lambda: False, key="a", timeout=5.0)
+        return (await request.body()).decode()
+
+    call = Call(litestar.Litestar([write], openapi_config=None), http_scope("/orders", method="POST"))
+    call.arrive(b"one ", more=True)
+    await clock.settle()
+    call.arrive(b"two")
+    await clock.advance(5.0)
+    await call.task
+    assert (call.status, call.body) == (201, b"one two")
 
 
 async def test_a_hang_up_withdraws_the_wait(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
