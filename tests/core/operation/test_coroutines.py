@@ -26,6 +26,13 @@ class _Callable:
         return True
 
 
+class _Compiled:
+    """A function that another compiler has made: it has the code of a Python function, and is none."""
+
+    def __init__(self, function: Any) -> None:
+        self.__code__ = function.__code__
+
+
 class _Partial(functools.partial[Any]):
     """A class of the user's own, as libraries have."""
 
@@ -261,6 +268,7 @@ async def test_a_coroutine_that_runs_already_is_left_alone(purgatory: Purgatory[
         functools.partial(len),
         functools.partial(lambda: True),
         _Partial(len),
+        _Compiled(lambda: True),
     ],
 )
 def test_a_plain_callable_is_no_coroutine_function(function: Any) -> None:
@@ -277,6 +285,7 @@ def test_a_plain_callable_is_no_coroutine_function(function: Any) -> None:
         functools.partial(_ready),
         functools.partial(_Callable().method),
         _Partial(_ready),
+        _Compiled(_ready),
     ],
 )
 def test_a_coroutine_function_is_recognised(function: Any) -> None:

@@ -48,6 +48,17 @@ def test_the_earliest_bucket_can_be_read_without_a_change() -> None:
     assert (queue.operations, len(queue)) == (3, 3)
 
 
+def test_the_earliest_bucket_is_not_the_second_in_the_heap() -> None:
+    """Only the first entry of a heap has a place of its own."""
+    queue = DelayQueue()
+    wheel = TimingWheel(1, 20, 0, queue)
+    first, *_ = tasks = [TimerTask(due_ms) for due_ms in (3, 9, 7)]
+    for task in tasks:
+        wheel.add(task, task.delay_ms)
+    first.cancel()
+    assert queue.earliest_ms() == 7
+
+
 def test_due_buckets_that_were_emptied_are_dropped_on_the_way() -> None:
     """Removing the due buckets skips the empty ones."""
     queue = DelayQueue()
