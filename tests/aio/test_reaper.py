@@ -371,6 +371,40 @@ async def test_deadlines_that_pass_during_the_work_leave_turns_to_other_tasks(cl
     assert len(set(at_turn)) == 50
 
 
+async def test_a_round_that_waited_takes_no_further_turn(clock: VirtualClock) -> None:
+    """The tasks run in the turn in which the wait ends."""
+    turns = 0
+    at_turn: list[int] = []
+    async with SystemTimer(clock=clock) as timer:
+        await clock.settle()
+        timer.call_later(0.010, lambda: at_turn.append(turns))
+        due_ms = timer.next_expiration_ms
+        assert due_ms is not None
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            if turns < 10:
+                asyncio.get_running_loop().call_soon(count)
+
+        clock.call_at(due_ms, count)
+        await clock.advance(0.010)
+        while turns < 10:  # noqa: ASYNC110 - turns of the loop, not time
+            await asyncio.sleep(0)
+    assert at_turn == [1]
+
+
+async def test_a_timer_that_closes_in_the_turn_before_a_round(clock: VirtualClock) -> None:
+    """The call that waits for the round learns it."""
+    timer = SystemTimer(clock=clock)
+    timer.call_later(0.010, print)
+    await clock.advance(0.020)
+    waiting, closing = (asyncio.ensure_future(call) for call in (timer.advance_clock(), timer.aclose()))
+    await closing
+    with pytest.raises(PurgatoryClosed):
+        await waiting
+
+
 async def test_a_timer_closed_between_slices_ends_its_reaper(clock: VirtualClock) -> None:
     """At the end of a slice, the reaper detects that the timer is closed, and ends."""
     timer = SystemTimer(clock=clock)

@@ -105,6 +105,26 @@ def test_the_deadline_of_a_timeout_within_the_current_millisecond_has_not_passed
 
 @pytest.mark.parametrize("kind", CLOCKS)
 @pytest.mark.parametrize("tick_ms", TICKS)
+@pytest.mark.parametrize("delay_ms", [1, 2, 30])
+def test_a_task_that_is_added_again_is_not_early(delay_ms: int, tick_ms: int, kind: type[FractionalClock]) -> None:
+    """Its delay counts from the time rounded up, as that of a new task does."""
+    clock = kind()
+    timer = BaseTimer(tick_ms, 20, clock)
+    log: list[Any] = []
+    task = Task(100, log)
+    timer.add(task)
+    clock.at = added = 1050.7
+    task.delay_ms = delay_ms
+    timer.add(task)
+    while task.scheduled:
+        timer.expire_due(clock.now_ms())
+        if task.scheduled:
+            clock.at = round(clock.at + 0.1, 1)
+    assert added + delay_ms <= clock.at <= added + delay_ms + tick_ms + 1
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+@pytest.mark.parametrize("tick_ms", TICKS)
 def test_what_is_due_when_it_is_added_runs_at_once(tick_ms: int, kind: type[FractionalClock]) -> None:
     """A delay of zero and a deadline that has passed do not wait for the next millisecond."""
     clock = kind()
