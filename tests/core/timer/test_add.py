@@ -109,3 +109,20 @@ def test_an_operation_in_its_own_callback_is_no_longer_parked(room: QuietPurgato
     assert timer.expire_due(timer.clock.now_ms() + 5000) == 1
     assert op.outcome is Outcome.COMPLETED
     assert op.completions == 1
+
+
+def test_a_task_on_the_timer_of_another_thread_is_not_moved() -> None:
+    """That thread may be changing the bucket at the same time."""
+    theirs, ours = (BaseTimer(1, 20, ManualClock()) for _ in range(2))
+    task = TimerTask(5)
+    theirs.add(task)
+
+    def refuse() -> None:
+        raise RuntimeError("another thread")
+
+    theirs._guard.bind(lambda: False, refuse)
+    with pytest.raises(RuntimeError, match="another thread"):
+        ours.add(task)
+    theirs._guard.bind(lambda: True, refuse)
+    assert (theirs.size, ours.size) == (1, 0)
+    assert task.cancel()
