@@ -86,7 +86,10 @@ async def test_a_key_that_is_checked_while_the_consumer_begins_to_wait_arrives(
         assert await consumer == "a"
 
 
-async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(clock: VirtualClock) -> None:
+@pytest.mark.parametrize("delay", [0.0, 1.0])
+async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(
+    clock: VirtualClock, delay: float
+) -> None:
     """The reaper has looked for the earliest bucket already, and sleeps no longer than until the new one."""
     ran: list[str] = []
     async with SystemTimer(clock=clock) as timer:
@@ -99,7 +102,7 @@ async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(c
             nonlocal started
             if not started and timer._reaper._sleepers == [] and ran == ["first"]:
                 started = True
-                timer.call_later(1.0, ran.append, "second")
+                timer.call_later(delay, ran.append, "second")
             return create_future()
 
         loop.create_future = collected  # type: ignore[method-assign]
