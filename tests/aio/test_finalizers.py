@@ -88,7 +88,7 @@ async def test_a_key_that_is_checked_while_the_consumer_begins_to_wait_arrives(
 
 @pytest.mark.parametrize("delay", [0.0, 1.0])
 async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(
-    clock: VirtualClock, delay: float
+    clock: VirtualClock, reported: list[dict[str, Any]], delay: float
 ) -> None:
     """The reaper has looked for the earliest bucket already, and sleeps no longer than until the new one."""
     ran: list[str] = []
@@ -113,6 +113,7 @@ async def test_a_timer_that_starts_while_the_reaper_goes_to_sleep_runs_in_time(
         finally:
             del loop.create_future
         assert (started, ran) == (True, ["first", "second"])
+    assert reported == []
 
 
 async def test_all_keys_are_checked_although_a_finalizer_withdraws_an_operation(
