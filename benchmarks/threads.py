@@ -8,7 +8,8 @@ that time.  With the GIL, one loop runs at a time.
 There are two loads: operations of a user's class, and operations of ``wait_value``, which ask a method of the request.
 For each, a second row is computed from the CPU time of a step, which grows if the loops contend for the memory
 of the package; it is the rate on otherwise idle cores.  Two loops in two processes share nothing at all; their row is
-the most that this machine can do.  It and the rows after it have operations of the user's class.
+the most that this machine can do.  It and the rows after it have operations of the user's class, except for the row
+with a partial.
 
 Without the GIL, the loops of one process can scale and those of the next contend, because CPython's type cache has
 collisions in some processes (``type_cache``).  Each row therefore combines turns of several processes, and one more
