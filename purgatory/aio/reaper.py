@@ -49,12 +49,6 @@ class _WakeUp:
             self._reaper._wake_up_lost()
 
 
-def _allow_destruction(task: "asyncio.Task[None]") -> None:
-    """Prevent asyncio's warning that a pending task was destroyed.  The tasks of a task factory may give no warning."""
-    with contextlib.suppress(AttributeError):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
 def _report_interruption(task: "asyncio.Task[None]") -> None:
     """Report the exception that ended the reaper: an error raised by a clock, or an interrupt raised by a hook.
 
@@ -111,11 +105,13 @@ class Reaper:
             task.add_done_callback(self._task_ended, context=Context())
             task.add_done_callback(_report_interruption, context=Context())
             self._timer._started_in = loop
-            # A reaper that is asleep may simply end:
+            # A reaper that is asleep may simply end, without asyncio's warning that a pending task was destroyed:
             # - The purgatory or timer was never closed, and no other object refers to it.
             # - asyncio.run() cancels every task and then runs the loop until the default executor has shut down.
             #   Deadlines still pass in the meantime, but asyncio does not cancel a reaper that starts so late.
-            _allow_destruction(task)
+            # - The timer moves to another loop, or to a child process, and this loop never runs again.
+            with contextlib.suppress(AttributeError):  # the tasks of a task factory may give no warning
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def stop(self) -> None:
         """Wake every sleeper, because the timer is closed.  The task then ends by itself."""
@@ -125,10 +121,8 @@ class Reaper:
         """End the task and wake every sleeper, because the timer is about to move from its loop to another one."""
         timer = self._timer
         task = self.task
-        if task is not None and not task.done():
-            _allow_destruction(task)  # its loop may never run again
-            if not timer._loop.is_closed():
-                task.cancel()
+        if task is not None and not task.done() and not timer._loop.is_closed():
+            task.cancel()
         timer._reaper_task = timer._started_in = None
         self._wake_sleepers()
 
@@ -137,10 +131,8 @@ class Reaper:
         timer = self._timer
         loop = timer._loop
         task = self.task
-        if task is not None:
-            _allow_destruction(task)  # it ends in the parent
-            if not loop.is_running() and not loop.is_closed():
-                task.cancel()  # the child may run its copy of the loop
+        if task is not None and not loop.is_running() and not loop.is_closed():
+            task.cancel()  # the child may run its copy of the loop; the task itself ends in the parent
         self._alarm = timer._reaper_task = timer._started_in = None
         self._sleepers.clear()
         self._wake_up_number += 1
