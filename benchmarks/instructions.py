@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from purgatory import COMPILED, Purgatory
-from purgatory.core.operation.waits import MISSING, until_wait
+from purgatory.core.operation.wait_until import MISSING, until_wait
 
 from .fifo import Fifo
 from .measure import loops, new_loop

@@ -38,7 +38,7 @@ from statistics import median
 from typing import Any, Self
 
 from purgatory import DelayedOperation
-from purgatory.core.operation.waits import MISSING, value_wait
+from purgatory.core.operation.wait_until import MISSING, value_wait
 
 from .fifo import KEY_SPACE, TIMEOUT, Fifo
 from .measure import cpu

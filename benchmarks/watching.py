@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from purgatory import DelayedOperation
-from purgatory.core.operation.waits import MISSING, value_wait
+from purgatory.core.operation.wait_until import MISSING, value_wait
 
 from .fifo import KEY_SPACE, TIMEOUT, Fifo
 from .measure import cpu, frozen, rounds

@@ -9,7 +9,7 @@ from typing import Any
 
 from purgatory.core.operation.operation import Operation
 from purgatory.core.operation.private_key import shown_key
-from purgatory.core.operation.waits import given_kind
+from purgatory.core.operation.wait_until import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.timer.units import to_seconds
 from purgatory.core.watch.thresholds import ThresholdWatch

@@ -16,7 +16,7 @@ from purgatory.core.hooks import Hooks
 from purgatory.core.operation.delayed_operation import DelayedOperation
 from purgatory.core.operation.lifecycle import CANCELLED, end, fail_externally, result_of, validated_error
 from purgatory.core.operation.operation import Operation
-from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
+from purgatory.core.operation.wait_until import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.core.timer.clock import Clock

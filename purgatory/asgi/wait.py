@@ -13,7 +13,7 @@ from purgatory import DelayedOperation, OperationCancelled, Purgatory, Purgatory
 from purgatory.aio.purgatory import finish
 from purgatory.core.operation.lifecycle import is_new, not_new, result_of
 from purgatory.core.operation.operation import set_deadline
-from purgatory.core.operation.waits import MISSING, keys_of_call, until_wait, value_wait
+from purgatory.core.operation.wait_until import MISSING, keys_of_call, until_wait, value_wait
 from purgatory.core.purgatory import no_operation
 from purgatory.core.timer.base_timer import has_passed
 from purgatory.core.timer.coroutines import is_coroutine_function

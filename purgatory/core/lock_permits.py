@@ -31,7 +31,7 @@ from purgatory.texts import safe_repr
 from .operation.lifecycle import CANCELLED, COMPLETED, end, is_parked
 from .operation.operation import set_deadline
 from .operation.private_key import PrivateKey
-from .operation.waits import MISSING, LibraryWait, times_of
+from .operation.wait_until import MISSING, LibraryWait, times_of
 from .purgatory import PurgatoryCore
 from .timer.event_loop import event_loop
 

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 
 from .operation.lifecycle import COMPLETED
 from .operation.private_key import PrivateKey
-from .operation.waits import LibraryWait
+from .operation.wait_until import LibraryWait
 from .purgatory import PurgatoryCore
 from .watch.validation import UNLIMITED
 

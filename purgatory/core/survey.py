@@ -22,7 +22,7 @@ from mypy_extensions import i64
 
 from purgatory.core.operation.lifecycle import is_parked
 from purgatory.core.operation.operation import Operation
-from purgatory.core.operation.waits import given_kind
+from purgatory.core.operation.wait_until import given_kind
 from purgatory.core.purgatory import PurgatoryCore
 from purgatory.core.watch.thresholds import ThresholdWatch
 from purgatory.core.watch.watch import Watch, WatchList

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from purgatory.aio.purgatory import Purgatory
 from purgatory.core.operation.operation import set_deadline
-from purgatory.core.operation.waits import MISSING, times_of
+from purgatory.core.operation.wait_until import MISSING, times_of
 from purgatory.core.quorum_members import QuorumMembers, QuorumWait
 from purgatory.texts import safe_repr, uncopyable
 

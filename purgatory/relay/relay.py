@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, o
 
 from purgatory import Clock, DelayedOperation, Purgatory, PurgatoryClosed
 from purgatory.aio.exact_alarm import ExactAlarm
-from purgatory.core.operation.waits import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
+from purgatory.core.operation.wait_until import MISSING, WaitUntil, WaitValue, keys_of_call, until_wait, value_wait
 from purgatory.core.timer.units import duration_ms, to_seconds
 from purgatory.core.watch.validation import validate_iterable
 from purgatory.errors import RelayLost

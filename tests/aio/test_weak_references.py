@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, SystemTimer, TimerTask
-from purgatory.core.operation.waits import LibraryWait, WaitUntil
+from purgatory.core.operation.wait_until import LibraryWait, WaitUntil
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
 

@@ -15,7 +15,7 @@ from purgatory.core.operation.lifecycle import (
     keys_of,
 )
 from purgatory.core.operation.operation import Operation
-from purgatory.core.operation.waits import LibraryWait, given_kind
+from purgatory.core.operation.wait_until import LibraryWait, given_kind
 from purgatory.core.timer.coroutines import refuse_coroutine_function
 from purgatory.core.timer.task import NOT_QUEUED
 from purgatory.events import Event
