@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, Purgatory
+from purgatory import Outcome, Purgatory, conditions
 from purgatory.conditions import AllKeys, AtLeast, Condition, ConditionalOperation, Count, parse, register, signal
 from purgatory.testing import VirtualClock
 from tests.helpers import Op
@@ -21,6 +21,11 @@ def test_a_declaration_reads_as_it_is_written(text: str) -> None:
     """The text of a parsed condition equals the parsed text."""
     assert str(parse(text)) == text
     assert str(parse(f" {text} ")) == text
+
+
+def test_dir_lists_the_public_names() -> None:
+    """Editors list them from ``dir()``."""
+    assert [name for name in dir(conditions) if not name.startswith("_")] == sorted(conditions.__all__)
 
 
 def test_all_keys_is_one_signal_for_each() -> None:

@@ -9,7 +9,7 @@ The rules
     ``on_complete`` takes the permit for the waiting task.  There is no await in between.
 3.  The lifecycle of operations handles the hard cases.  If a waiter's task was cancelled earlier in the same turn, the
     check withdraws the waiter and tries the next one.  If a waiter's task is cancelled between the grant and its next
-    step, ``on_abandoned`` gives the permit back.
+    step, or never runs again because its loop is closed, ``on_abandoned`` gives the permit back.
 4.  A key is forgotten as soon as all its permits are free and no task waits for one or is about to wait.  Forgetting a
     key runs no code of the key: in the dict, the permits stand for the key, with the hash that the key had when they
     were first taken.
@@ -28,7 +28,7 @@ from mypy_extensions import i64
 
 from purgatory.texts import safe_repr
 
-from .operation.lifecycle import CANCELLED, COMPLETED, end, is_parked
+from .operation.lifecycle import COMPLETED, is_parked
 from .operation.operation import set_deadline
 from .operation.private_key import PrivateKey
 from .operation.wait_until import MISSING, LibraryWait, times_of
@@ -83,13 +83,8 @@ class AcquireWait(LibraryWait):
     def try_complete(self) -> bool:
         if self.permits.free == 0:
             return False
-        if not is_parked(self):  # a permit given back since this wait began belongs to it, if no other is waiting
-            return not self._source._is_waited_for(self.permits)
-        future = self._park_future
-        if future is not None and future.get_loop().is_closed():
-            end(self, CANCELLED, None)  # its task never runs again and would keep the permit forever
-            return False
-        return True
+        # A permit given back since this wait began belongs to it, if no other is waiting.
+        return is_parked(self) or not self._source._is_waited_for(self.permits)
 
     def on_complete(self) -> Any:
         if self._op_state != COMPLETED:

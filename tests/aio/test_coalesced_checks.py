@@ -139,15 +139,15 @@ def test_a_key_without_watchers_counts_as_one_try() -> None:
 def test_requests_of_many_keys_take_turns(room: QuietPurgatory) -> None:
     """If many keys are requested at once, several times, a key of each request enters the queue in turn."""
     order: list[str] = []
-    for key in ("a0", "a1", "b0", "b1"):
+    for key in ("a0", "a1", "b0", "b1", "c0", "c1", "d0", "d1"):
         park(room, key, name=key, on_try=lambda operation: order.append(operation.name))
     order.clear()
     queue = queue_of(room)
-    queue.add_many({"a0": None, "a1": None})
-    queue.add_many({"b0": None, "b1": None})
+    for request in "abcd":
+        queue.add_many({f"{request}0": None, f"{request}1": None})
     while queue:
         queue.work(1)
-    assert order == ["a0", "b0", "a1", "b1"]
+    assert order == ["a0", "b0", "c0", "d0", "a1", "b1", "c1", "d1"]
 
 
 def test_a_checked_key_is_released_while_others_wait(room: QuietPurgatory) -> None:

@@ -193,6 +193,7 @@ async def test_it_is_ready_for_json(purgatory: Purgatory[Any]) -> None:
         (-(1 << 63) - 1, "-9223372036854775809"),
         pytest.param(10**5000, "<int whose repr raised ValueError>", id="5001 digits"),
         ((1 << 63) - 1, (1 << 63) - 1),
+        (-(1 << 63), -(1 << 63)),
         (1.5e300, 1.5e300),
         (True, True),
     ],

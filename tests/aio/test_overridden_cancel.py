@@ -22,13 +22,24 @@ def _only_counts(op: Op) -> bool:
     return False
 
 
+def _returns_nothing(op: Op) -> None:
+    Op.cancel(op)
+
+
 async def _awaits(op: Op) -> bool:
     raise AssertionError("it is not awaited")
 
 
 @pytest.mark.parametrize(
     ("override", "error"),
-    [(_raises, Boom), (_takes_an_argument, TypeError), (_awaits, TypeError), (None, TypeError), (_only_counts, None)],
+    [
+        (_raises, Boom),
+        (_takes_an_argument, TypeError),
+        (_awaits, TypeError),
+        (None, TypeError),
+        (_only_counts, None),
+        (_returns_nothing, None),
+    ],
 )
 async def test_an_overridden_cancel_cannot_keep_an_operation_parked(
     purgatory: Purgatory[Op],

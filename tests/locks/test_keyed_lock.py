@@ -328,6 +328,8 @@ async def test_a_task_cannot_take_a_lock_twice(purgatory: Purgatory[Any], clock:
             with pytest.raises(RuntimeError, match="this task already has the lock on 'k'"):
                 async with locks("k"):
                     pass
+            with pytest.raises(RuntimeError, match="this task already has the lock on 'other'"):
+                await locks.acquire("other", timeout=0)
 
     async with locks("k"):
         task = asyncio.create_task(twice())
@@ -359,7 +361,7 @@ async def test_releasing_what_is_not_held(purgatory: Purgatory[Any], clock: Virt
         ({"timeout": "1"}, TypeError, "timeout"),
         ({"timeout": float("nan")}, ValueError, "timeout"),
         ({"deadline": "1"}, TypeError, "deadline"),
-        ({"timeout": 1, "deadline": 1.0}, TypeError, "a timeout or a deadline, got both"),
+        ({"timeout": 1, "deadline": 1.0}, TypeError, r"^acquire\(\) takes a timeout or a deadline, got both"),
     ],
     ids=repr,
 )

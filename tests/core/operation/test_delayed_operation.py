@@ -157,3 +157,7 @@ def test_signatures() -> None:
     assert list(inspect.signature(Inheriting).parameters) == ["timeout"]
     assert list(inspect.signature(Constructed).parameters) == ["order"]
     assert list(inspect.signature(Inheriting(None)).parameters) == ["called"]
+    assert list(Inheriting.__signature__.parameters) == ["timeout"]  # whichever way this version of inspect goes
+    assert [kind.__signature__ for kind in (Called, Made, Constructed)] == [None, None, None]
+    with pytest.raises(AttributeError, match=r"^__signature__$"):
+        _ = Inheriting(None).__signature__

@@ -13,6 +13,20 @@ def raises(_: Op) -> None:
     raise Boom
 
 
+class _BetweenMilliseconds(ManualClock):
+    def ceil_ms(self) -> int:
+        return self.now_ms() + 1
+
+
+@pytest.mark.parametrize(("timeout", "expiration_ms"), [(0.0, 500), (0.001, 502), (0.25, 751)])
+def test_its_deadline_is_not_early(timeout: float, expiration_ms: int) -> None:
+    """The time is between 500 and 501 ms; a delay begins at the later one, and no delay means now."""
+    timer = BaseTimer(1, 20, _BetweenMilliseconds(500))
+    op = Op(timeout)
+    timer.add(op)
+    assert op.expiration_ms == expiration_ms
+
+
 @pytest.mark.parametrize("first", [0.01, 0.3, 10.0])
 def test_its_deadline_cannot_be_moved(first: float) -> None:
     """It refers to no timer that could move it.  The call changes nothing, and the operation expires in time."""
