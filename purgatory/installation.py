@@ -16,6 +16,7 @@ In the last two cases, ``import purgatory`` runs no code from this package.
 """
 
 import os
+import sys
 
 __all__ = ["require_sole_package"]
 
@@ -31,8 +32,9 @@ def require_sole_package(package: str = _HERE) -> None:
             f" as purgatory, from {package}, so they need separate environments. To keep only aiopurgatory:"
             " pip uninstall -y purgatory aiopurgatory && pip install aiopurgatory"
         )
-    # Spark sends the package to its workers as a ZIP file, which is not a directory.
-    if os.path.isdir(package) and not os.path.isfile(os.path.join(package, "__init__.py")):
+    # Without its first file, the folder is imported as a namespace package, which has no file.  The first file may also
+    # be compiled, in a ZIP file, or frozen.
+    if getattr(sys.modules[__name__.partition(".")[0]], "__file__", None) is None:
         raise ImportError(
             f"files of aiopurgatory are missing from {package}: uninstalling the distribution 'purgatory' (a circuit"
             " breaker) removes them. To restore them: pip install --force-reinstall --no-deps aiopurgatory"

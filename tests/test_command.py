@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import compileall
 import errno
 import importlib.util
 import io
@@ -265,13 +266,44 @@ def test_the_command_reports_it_where_the_import_cannot(own_copy: Path, uninstal
 
 
 def test_this_installation_is_accepted() -> None:
-    """A correct installation raises no error, nor does a ZIP file, which is no directory."""
+    """A correct installation raises no error."""
     require_sole_package()
-    require_sole_package("purgatory.zip/purgatory")
 
 
-def test_the_check_of_the_installation_names_its_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["bytecode", "zip", "frozen"])
+def test_an_installation_without_source_files_is_accepted(own_copy: Path, form: str) -> None:
+    """There is only bytecode, the package is in a ZIP file, or an executable holds its modules."""
+    package = own_copy / "purgatory"
+    code = "import purgatory; print(purgatory.__file__)"
+    if form == "bytecode":
+        compileall.compile_dir(package, quiet=1, legacy=True)
+        for path in package.rglob("*.py"):
+            path.unlink()
+        file = package / "__init__.pyc"
+    elif form == "zip":
+        archive = own_copy / "archive.zip"
+        shutil.make_archive(str(archive.with_suffix("")), "zip", own_copy, "purgatory")
+        shutil.rmtree(package)
+        code = f"sys.path.insert(0, {str(archive)!r}); {code}"
+        file = archive / "purgatory" / "__init__.py"
+    else:
+        file = (package / "__init__.py").rename(own_copy / "frozen.py")
+        code = f"""
+import importlib.util
+spec = importlib.util.spec_from_file_location(
+    "purgatory", {str(file)!r}, submodule_search_locations=[{str(package)!r}]
+)
+sys.modules["purgatory"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+{code}
+"""
+    result = run(code, own_copy)
+    assert (result.stdout, result.stderr) == (f"{file}\n", "")
+
+
+def test_the_check_of_the_installation_names_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is part of the message: without the package's file, and with the circuit breaker's folder."""
+    monkeypatch.setattr(purgatory, "__file__", None)
     with pytest.raises(ImportError, match=f"files of aiopurgatory are missing from {re.escape(str(tmp_path))}"):
         require_sole_package(str(tmp_path))
     (tmp_path / "service").mkdir()
