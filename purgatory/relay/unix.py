@@ -159,7 +159,8 @@ class UnixTransport:
         """See :meth:`Transport.publish`.
 
         If no ``listen`` is running, the method returns when every worker's socket has accepted the payload.  If the
-        directory does not exist, the method raises ConnectionRefusedError, because no worker has started yet.
+        directory does not exist, the method raises ConnectionRefusedError, because no worker has started yet; if it is
+        not this user's, PermissionError, because its workers refuse the processes of other users.
         """
         self._use_running_loop()
         line = payload.encode() + b"\n"
@@ -179,6 +180,8 @@ class UnixTransport:
         """Publish without a socket: others cannot find this process, so this process must find them each time."""
         for link in list(self._links.values()):
             link.read()  # the loop may not have run since the connection ended
+        with contextlib.suppress(FileNotFoundError):  # _look raises an error that says what this means
+            _require_own(self._directory)
         self._look()
         self._has_published = True
         links = list(self._links.values())
@@ -472,6 +475,7 @@ class _Listener:
 
     def open(self, directory: str) -> None:
         """Listen on a socket in the directory, which is created if it is missing."""
+        os.makedirs(directory, mode=0o700, exist_ok=True)
         _require_own(directory)
         path = f"{directory}/{self.name}"
         new = path.removesuffix(".sock") + ".new"
@@ -588,8 +592,7 @@ class _Listener:
 
 
 def _require_own(directory: str) -> None:
-    """Create the directory if it is missing.  Raise an OSError unless only this user can write to it."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    """Raise PermissionError unless the directory belongs to this user, and no other user can write to it."""
     status = os.stat(directory)
     if status.st_uid != os.geteuid():
         raise PermissionError(

@@ -563,6 +563,26 @@ async def test_too_many_open_files(directory: Path, monkeypatch: pytest.MonkeyPa
         await until(relay, lambda: relay.connected)
 
 
+@pytest.mark.parametrize("foreign", ["owner", "mode"])
+async def test_publishing_to_the_workers_of_another_user(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, foreign: str
+) -> None:
+    """It raises, because they would refuse the notice; a worker of this user has the same rule."""
+    directory.mkdir(0o700)
+    (directory / "0123456789.sock").touch()
+    if foreign == "mode":
+        directory.chmod(0o777)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
+    said = "must belong to the user of this process" if foreign == "owner" else "must be writable by its owner only"
+    sender = UnixTransport(directory)
+    for _ in range(2):
+        with pytest.raises(PermissionError, match=f"^directory {said}"):
+            await sender.publish('[1,"","all"]')
+    with Notifier(sender) as notifier, pytest.raises(PermissionError, match=said):
+        await asyncio.to_thread(notifier.check, "a")
+
+
 async def test_publishing_without_listening(directory: Path) -> None:
     """It raises if there has been no worker, succeeds if there is none at the moment, and finds each new worker."""
     sender = UnixTransport(directory)
