@@ -14,6 +14,7 @@ notices keeps them in the queue.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from .transport import SLICE, Received, Subscribed
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.abc import ConnDict
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as _missing:
     raise ImportError("PostgresTransport needs psycopg: pip install 'aiopurgatory[postgres]'") from _missing
@@ -38,6 +40,7 @@ _NEVER_IDLE: Final = sql.SQL(
     "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
     " WHERE name = 'idle_session_timeout' AND pg_catalog.pg_backend_pid() = {}"
 )
+_HOST_S: Final = 2  # seconds for each of several hosts; libpq's minimum
 _SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
 _NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from(%s, 'UTF8'), %s)"  # for any client encoding
 
@@ -45,8 +48,9 @@ _NOTIFY: Final = "SELECT pg_catalog.pg_notify(pg_catalog.convert_from(%s, 'UTF8'
 class PostgresTransport:
     """Relays through one Postgres channel.
 
-    ``dsn``: a libpq connection string; raises ValueError if libpq cannot read it.  ``channel``: the name of the
-    channel; Postgres allows at most 63 bytes.
+    ``dsn``: a libpq connection string; raises ValueError if libpq cannot read it.  If it names several hosts, they are
+    tried in turn, each for ``connect_timeout`` seconds, or for 2 seconds if that is not set.  ``channel``: the name of
+    the channel; Postgres allows at most 63 bytes.
 
     A transport serves one event loop at a time.  While a loop uses the transport, relays and calls in other loops are
     refused with a RuntimeError.
@@ -60,19 +64,23 @@ class PostgresTransport:
     def __init__(self, dsn: str, *, channel: str = "purgatory_relay") -> None:
         if not isinstance(dsn, str):
             raise TypeError(f"dsn must be a str, got {described(dsn)}")
-        self._secrets = [dsn, *_secrets_of(dsn)]
+        parsed = _parsed(dsn)
+        self._secrets = [dsn, *(str(parsed[name]) for name in _SECRET if parsed.get(name))]
         if not isinstance(channel, str):
             raise TypeError(f"channel must be a str, got {described(channel)}")
         if not 0 < len(channel.encode()) < 64 or "\0" in channel:
             raise ValueError(f"channel must have 1 to 63 bytes and no NUL, got {channel!r}")
         self._dsn = dsn
+        # psycopg waits for a host that does not answer for 130 seconds, longer than anyone waits for a connection.
+        several = "," in str(parsed.get("hostaddr") or parsed.get("host") or "")
+        self._limits: dict[str, Any] = {"connect_timeout": _HOST_S} if several and not _has_timeout(parsed) else {}
         self._channel = channel
         self._loop_lock: LoopLock[psycopg.AsyncConnection[Any]] = LoopLock("PostgresTransport")
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         # Behind a pooler, a statement that psycopg has prepared may be missing from the session of the next query.
         return await psycopg.AsyncConnection.connect(
-            self._dsn, autocommit=True, client_encoding="UTF8", prepare_threshold=None
+            self._dsn, autocommit=True, client_encoding="UTF8", prepare_threshold=None, **self._limits
         )
 
     async def listen(self, subscribed: Subscribed, received: Received) -> None:
@@ -163,8 +171,12 @@ def _leave(connection: psycopg.AsyncConnection[Any], channel: str) -> None:
         connection.pgconn.flush()
 
 
-def _secrets_of(dsn: str) -> list[str]:
-    """Return the passwords in the connection string.
+def _has_timeout(parsed: ConnDict) -> bool:
+    return parsed.get("connect_timeout") is not None or bool(os.environ.get("PGCONNECT_TIMEOUT"))
+
+
+def _parsed(dsn: str) -> ConnDict:
+    """Return the parameters in the connection string.
 
     Raises ValueError if libpq cannot read the string or would misread it.
     """
@@ -186,4 +198,4 @@ def _secrets_of(dsn: str) -> list[str]:
             f" characters / ? # @ % and spaces of a password percent-encoded{hint}; it is not repeated here, because it"
             " may contain a password"
         )
-    return [str(parsed[name]) for name in _SECRET if parsed.get(name)]
+    return parsed

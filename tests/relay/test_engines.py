@@ -5,6 +5,7 @@ import functools
 import gc
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Hashable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,13 +15,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 
 from purgatory import Purgatory
 from purgatory.relay import (
     NatsTransport,
+    Notifier,
     PostgresTransport,
     RedisTransport,
     Relay,
@@ -549,6 +551,50 @@ async def test_the_server_does_not_end_the_idle_connections(engine: Engine) -> N
     listening.cancel()
     await asyncio.wait([listening])
     await transport.aclose()
+
+
+@ON_POSTGRES
+async def test_the_first_of_several_hosts_does_not_answer(engine: Engine, channel: str) -> None:
+    """The transport goes on to the next host in time, for a relay and for a notifier."""
+    one = conninfo_to_dict(engine.url)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, and nobody answers
+        ports = f"{silent.getsockname()[1]},{one['port']}"
+        dsn = make_conninfo(engine.url, host=f"127.0.0.1,{one['host']}", port=ports)
+        async with Worker(None, PostgresTransport(dsn, channel=channel), {}, heartbeat=10.0) as worker:
+            await connected(worker)
+            assert worker.relay.statistics().losses == 0
+        with Notifier(PostgresTransport(dsn, channel=channel)) as notifier:
+            await asyncio.to_thread(notifier.check, "a")
+
+
+@pytest.mark.parametrize(
+    ("dsn", "variable", "limits"),
+    [
+        ("host=a,b", None, {"connect_timeout": 2}),
+        ("postgresql://a,b/orders", None, {"connect_timeout": 2}),
+        ("hostaddr=127.0.0.1,127.0.0.2", None, {"connect_timeout": 2}),
+        ("host=a", None, {}),
+        ("host=a,b connect_timeout=7", None, {}),
+        ("host=a,b", "7", {}),
+    ],
+)
+async def test_the_time_for_each_of_several_hosts(
+    monkeypatch: pytest.MonkeyPatch, dsn: str, variable: str | None, limits: dict[str, int]
+) -> None:
+    """A time that the user has set is kept."""
+    given: dict[str, Any] = {}
+
+    async def connect(dsn: str, **options: Any) -> None:
+        given.update(options)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", connect)
+    monkeypatch.delenv("PGCONNECT_TIMEOUT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
+    with pytest.raises(ConnectionRefusedError):
+        await PostgresTransport(dsn).publish("")
+    assert {name: given[name] for name in given if "timeout" in name} == limits
 
 
 @ON_POSTGRES
