@@ -19,7 +19,8 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
     were cancelled in the meantime.  If the task is not cancelled, the ``receive()`` stays pending for the handler or
     the next wait, until the end of the request's task, which created the :class:`Connection`.  In gunicorn's own
     worker, the ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a
-    disconnect.
+    disconnect.  If a ``receive()`` that stays pending raises, the handler's next ``receive()`` raises that error,
+    because the server need not raise it again.
 """
 
 import asyncio
@@ -63,6 +64,7 @@ class Connection:
         "_end_buffered",
         "_ends_with_owner",
         "_getters",
+        "_left_error",
         "_operation",
         "_others",
         "_owner",
@@ -102,6 +104,7 @@ class Connection:
         self._getters: list[asyncio.Future[None]] | None = None
         self.disconnect: Message | None = None
         self.error: BaseException | None = None
+        self._left_error: Exception | None = None
 
     def check(self) -> None:
         """Raise ClientDisconnected if the client has hung up; if a ``receive()`` has failed, raise its error."""
@@ -200,6 +203,9 @@ class Connection:
         while not self._buffer and not self._end_buffered:
             if self.disconnect is not None:
                 return dict(self.disconnect)
+            if self._left_error is not None:
+                error, self._left_error = self._left_error, None
+                raise error
             if not self._reader_pending and not self._reading:
                 return await self._receive_now()
             getter = asyncio.get_running_loop().create_future()
@@ -340,9 +346,11 @@ class Connection:
 
     def _failed(self, error: Exception) -> None:
         """Handle a failure of the reader's ``receive()``."""
-        if self.watching:  # otherwise, the next receive() encounters the error itself
+        if self.watching:
             self.error = error
             self._withdraw()
+        elif not self._stopped:  # otherwise, the failure comes from the cancellation
+            self._left_error = error
 
     def _disconnected(self, message: Message) -> None:
         self.disconnect = message

@@ -718,6 +718,34 @@ async def test_an_error_that_nobody_waits_for_is_not_kept(purgatory: Purgatory[A
         await second
 
 
+@pytest.mark.parametrize("reads", ["before", "after"])
+async def test_an_error_after_the_wait_reaches_the_handler(
+    purgatory: Purgatory[Any], clock: VirtualClock, reads: str
+) -> None:
+    """A limit on the size of the body raises only once, maybe in a ``receive()`` that the wait has left pending."""
+    gates: list[asyncio.Future[Message]] = []
+
+    async def receive() -> Message:
+        gates.append(asyncio.get_running_loop().create_future())
+        return await gates[-1]
+
+    async def handler(wait: Wait) -> None:
+        assert not await wait.until(lambda: False, keys=["a"], timeout=1.0)
+        if reads == "after":
+            await clock.sleep(1.0)
+        with pytest.raises(Boom):
+            await wait.receive()
+        assert (await wait.receive())["body"] == b"next"
+
+    request = asyncio.create_task(Handled(purgatory, handler)(http_scope(method="POST"), receive, _no_send))
+    await clock.advance(1.0)
+    gates[0].set_exception(Boom())
+    await clock.advance(1.0)
+    gates[1].set_result({"type": "http.request", "body": b"next", "more_body": False})
+    await clock.settle()
+    await request
+
+
 async def test_a_wait_that_outlives_its_request_stops_reading_when_it_ends(
     purgatory: Purgatory[Any], clock: VirtualClock
 ) -> None:
