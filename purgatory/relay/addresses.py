@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from purgatory.texts import class_name, safe_repr, type_name
 
 _NO_HOST: Final = re.compile(r"[\s,]")
+_SHORTEST: Final = 16  # characters of a secret that must not appear
 
 __all__ = ["described", "secrets_of_url", "validate_url", "without_secrets"]
 
@@ -62,9 +63,21 @@ def _problem_of(url: str, schemes: Sequence[str], needs_host: bool) -> str | Non
 
 
 def secrets_of_url(url: str) -> list[str]:
-    """Return the strings that must not appear in a message: the URL, and its password both as given and decoded."""
-    password = urlsplit(url).password
-    return [url] if password is None else [url, password, unquote(password)]
+    """Return the strings that must not appear in a message: the URL, and its passwords both as given and decoded."""
+    parts = urlsplit(url)
+    options = [option.partition("=") for option in parts.query.split("&")]
+    passwords = [value for name, _, value in options if "password" in name]  # unix:///run/redis.sock?password=...
+    if parts.password is not None:
+        passwords.append(parts.password)
+    return [url, *passwords, *map(unquote, passwords), *map(unquote_plus, passwords)]
+
+
+def _masked(text: str, secret: str) -> str:
+    """Replace the secret in the text, or the beginning of a long one: engines shorten what they repeat."""
+    for length in range(len(secret), min(len(secret), _SHORTEST) - 1, -1):
+        if secret[:length] in text:
+            return text.replace(secret[:length], "***")
+    return text
 
 
 @contextlib.contextmanager
@@ -75,7 +88,7 @@ def without_secrets(secrets: Iterable[str]) -> Iterator[None]:
     except Exception as error:
         text = safe = str(error)
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
-            safe = safe.replace(secret, "***")
+            safe = _masked(safe, secret)
         if safe == text:
             raise
         raise ConnectionError(f"{type(error).__name__}: {safe}") from None

@@ -23,7 +23,7 @@ from purgatory.relay import (
     Transport,
     UnixTransport,
 )
-from purgatory.relay.addresses import described, without_secrets
+from purgatory.relay.addresses import described, secrets_of_url, without_secrets
 from purgatory.testing import VirtualClock
 from tests.parts import missing
 from tests.relay.engines import Engine, NatsServer, PostgresServer, RedisServer
@@ -301,9 +301,50 @@ def test_an_error_with_a_secret_is_replaced() -> None:
         raise ValueError("harmless")
 
 
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        (f"unknown command with args {'s' * 100}", "unknown command with args ***"),
+        (f"unknown command with args {'s' * 15}", None),
+        (f"unknown command with args {'t' * 8}", None),
+        (f"args: {'s' * 300}", "args: ******"),
+    ],
+)
+def test_the_beginning_of_a_long_secret_is_replaced(text: str, safe: str | None) -> None:
+    """An engine may repeat only a part of it."""
+    with (
+        pytest.raises(ValueError if safe is None else ConnectionError) as raised,
+        without_secrets(["s" * 150, "t" * 9]),
+    ):
+        raise ValueError(text)
+    assert str(raised.value) == (text if safe is None else f"ValueError: {safe}")
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("redis://:a%2Fb@h", {"a%2Fb", "a/b"}),
+        ("redis://h?password=a%2Fb+c", {"a%2Fb+c", "a/b+c", "a/b c"}),
+        ("unix:///run/redis.sock?db=3&password=a&username=b", {"a"}),
+        ("rediss://h?ssl_password=a", {"a"}),
+        ("redis://h?db=3", set()),
+    ],
+)
+def test_the_secrets_of_a_url(url: str, secrets: set[str]) -> None:
+    """The URL itself, and its passwords in each form."""
+    assert set(secrets_of_url(url)) == {url, *secrets}
+
+
 class _Locked(RedisServer):
     def command(self, folder: Any) -> list[str]:
         return [*super().command(folder), "--requirepass", "right"]
+
+
+class _Old(_Locked):
+    """A server that repeats what it does not know, as Redis before version 6 does with ``HELLO`` and the password."""
+
+    def command(self, folder: Any) -> list[str]:
+        return [*super().command(folder), "--rename-command", "HELLO", ""]
 
 
 class _Authorized(NatsServer):
@@ -311,15 +352,20 @@ class _Authorized(NatsServer):
         return ["authorization { user: me, password: right }"]
 
 
-_REFUSING: dict[type[Engine], Callable[[int], Transport]] = {
-    PostgresServer: lambda port: PostgresTransport(f"postgresql://postgres:secret@127.0.0.1:{port}/missing"),
-    _Locked: lambda port: RedisTransport(f"redis://:secret@127.0.0.1:{port}"),
-    _Authorized: lambda port: NatsTransport(f"nats://me:secret@127.0.0.1:{port}"),
-}
+_REFUSING: list[tuple[type[Engine], Callable[[int], Transport]]] = [
+    (PostgresServer, lambda port: PostgresTransport(f"postgresql://postgres:secret@127.0.0.1:{port}/missing")),
+    (_Locked, lambda port: RedisTransport(f"redis://:secret@127.0.0.1:{port}")),
+    (_Old, lambda port: RedisTransport(f"redis://:secret@127.0.0.1:{port}")),
+    (_Old, lambda port: RedisTransport(f"redis://127.0.0.1:{port}?password=secret")),
+    (_Old, lambda port: RedisTransport(f"redis://:{'secret' * 50}@127.0.0.1:{port}")),
+    (_Authorized, lambda port: NatsTransport(f"nats://me:secret@127.0.0.1:{port}")),
+]
 
 
-@pytest.mark.parametrize("kind", _REFUSING, ids=lambda kind: kind.name)
-async def test_an_engine_that_refuses_the_user(kind: type[Engine], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("kind", "connect"), _REFUSING, ids=lambda value: getattr(value, "name", "url"))
+async def test_an_engine_that_refuses_the_user(
+    kind: type[Engine], connect: Callable[[int], Transport], caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither the log nor ``last_loss``, ``RelayLost`` or a ``repr`` contains the password."""
     caplog.set_level(logging.DEBUG)
     reason = kind.missing()
@@ -328,7 +374,7 @@ async def test_an_engine_that_refuses_the_user(kind: type[Engine], caplog: pytes
     server = kind()
     await asyncio.to_thread(server.start)
     try:
-        transport = _REFUSING[kind](server.port)
+        transport = connect(server.port)
         async with Purgatory[Any]("test") as room, Relay(room, transport, on_lost="fail", heartbeat=5.0) as relay:
             assert not relay.connected
             with pytest.raises(RelayLost) as lost:
