@@ -126,6 +126,26 @@ async def test_a_hang_up_withdraws_the_operation(name: str) -> None:
         assert not any("Traceback" in line for line in server.output)
 
 
+@pytest.mark.parametrize("places", [2, 3])
+async def test_parked_requests_take_the_places_of_granian(places: int) -> None:
+    """A request that finds no place is answered when a parked one has ended; with one more place, at once."""
+    skip_without("granian")
+    async with ServerProcess("granian", _STARLETTE, ["--backpressure", str(places)]) as server:
+        waiting = [await server.connect() for _ in range(2)]
+        for client in waiting:
+            client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 2)
+        probe = await server.connect()
+        probe.send("GET", "/healthz/")
+        if places == 2:
+            waiting[0].hang_up()
+        assert (await probe.response())[0] == 200
+        await server.until(lambda: server.count("withdrawn") == 3 - places)
+        server.signal()
+        assert (await waiting[1].response())[0] == 204
+        await server.exited()
+
+
 @sharing
 @pytest.mark.parametrize("name", _ONE_EACH)
 async def test_a_body_that_arrives_while_waiting_is_read_afterwards(name: str, shared: Start) -> None:
