@@ -97,7 +97,7 @@ class Notifier:
         after the commit; this requires an SQLAlchemy session or a Django connection.  If a session is joined to an
         outer transaction, it commits too early: call :meth:`check` after the outer commit instead.  If sending fails,
         the change has already been committed, so the error is written to the log; the other processes find the change
-        at their next resync.
+        at their next resync.  Each call sends its notice separately, within ``timeout`` seconds.
 
         Raises TypeError for any other connection (the message names what to call instead), and the errors that
         :meth:`check` raises for keys.

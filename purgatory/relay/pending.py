@@ -27,7 +27,8 @@ class PendingKeys:
         return self.everything or bool(self._values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        """The number of pending keys; "every key" counts as one."""
+        return len(self._values) + self.everything
 
     def add(self, key: Hashable, value: float | None) -> None:
         """Add the key, or raise its value."""

@@ -30,8 +30,8 @@ class RelayStatistics:
     ``everything_sent``      "check every key" notices sent
     ``everything_received``  "check every key" notices received
     ``unreadable``           payloads that could not be read and were treated as "check every key"
-    ``pending``              keys that are waiting to be sent
-    ``stale``                keys that are waiting to be refreshed
+    ``pending``              keys that are waiting to be sent; "every key" counts as one
+    ``stale``                keys that are waiting to be refreshed; "every key" counts as one
     ``refreshed``            keys that ``refresh`` has read
     ``reads``                calls to ``refresh`` that returned
     ``failed_reads``         calls to ``refresh`` that raised or took too long

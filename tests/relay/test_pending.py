@@ -20,7 +20,7 @@ def test_each_key_once_with_its_largest_value() -> None:
 
 
 def test_above_the_limit_every_key_is_pending() -> None:
-    """Above the limit, the set is empty and means "every key", whatever is added."""
+    """Above the limit, the set is "every key", which counts as one, whatever is added."""
     pending = PendingKeys(3)
     for number in range(3):
         pending.add(number, None)
@@ -32,11 +32,12 @@ def test_above_the_limit_every_key_is_pending() -> None:
     assert pending.collapsed == 1
     for number in range(100):
         pending.add(number, None)
-    assert len(pending) == 0
+    assert len(pending) == 1
     assert pending.collapsed == 1
     assert pending
     assert pending.take_everything()
     assert not pending.take_everything()
+    assert len(pending) == 0
     assert not pending
     pending.add("a", 1)
     assert pending.take() == [("a", 1)]
