@@ -19,6 +19,7 @@ If a receiver cannot read a payload, because the payload is damaged or has a lat
 
 import json
 import math
+import re
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, NamedTuple, TypeGuard
 
@@ -41,6 +42,7 @@ VERSION: Final = 1
 DEEPEST: Final = 8  # how deeply a key may be nested
 LONGEST_INT: Final = 4000  # in bits, for an integer in a key; Python refuses to parse more than 4,300 digits
 
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # JSON reads two surrogates as one character
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 Entry = tuple[Hashable, float | None]
@@ -110,7 +112,7 @@ def validate_value(value: object) -> None:
 def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator[tuple[str, list[Entry]]]:
     """Yield payloads of at most ``max_payload`` bytes, each with the entries that it carries, in order.
 
-    If a key does not fit into a payload by itself, the next payload is "check every key".  It carries all remaining
+    If a key does not fit into a payload by itself, or would arrive as another one, the next payload is "check every key".  It carries all remaining
     entries and is the last payload.  Each payload is built on demand, so a long list does not block the loop.
     """
     head = f'[{VERSION},"{origin}","keys",['
@@ -132,17 +134,20 @@ def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator
 
 
 def _entry(entry: Entry) -> str | None:
-    """Return the entry as JSON, or None if an integer in its key is too long to be parsed."""
+    """Return the entry as JSON, or None if JSON does not carry its key."""
     key, value = entry
-    if not _is_short(key):
+    if not _is_carried(key):
         return None
     return _encode([key] if value is None else [key, value])
 
 
-def _is_short(key: Any) -> bool:
+def _is_carried(key: Any) -> bool:
+    """Return whether the receiver parses the same key: not an integer that is too long, nor a pair of surrogates."""
     if isinstance(key, int):
         return key.bit_length() <= LONGEST_INT
-    return isinstance(key, str) or all(_is_short(item) for item in key)
+    if isinstance(key, str):
+        return key.isascii() or _PAIR.search(key) is None
+    return all(_is_carried(item) for item in key)
 
 
 def encode_everything(origin: str) -> str:

@@ -91,6 +91,18 @@ def test_an_integer_that_python_would_not_read_becomes_every_key() -> None:
     assert [decode(payload).entries for payload, _ in encode_keys("o", [((1, (huge,)), None)], 10_000)] == [None]
 
 
+@pytest.mark.parametrize("key", ["\ud83d\ude00", ("a", ("b\ud83d\ude00",))])
+def test_a_pair_of_surrogates_becomes_every_key(key: Hashable) -> None:
+    """It would arrive as one character, which is another key."""
+    assert [decode(payload).entries for payload, _ in encode_keys("o", [(key, None)], 10_000)] == [None]
+
+
+@pytest.mark.parametrize("key", ["\U0001f600", "\ude00\ud83d", "\ud83d-\ude00", "é"])
+def test_other_characters_travel(key: str) -> None:
+    """A character beyond the first 65,536, and surrogates that are no pair."""
+    assert [decode(payload).entries for payload, _ in encode_keys("o", [(key, None)], 10_000)] == [[(key, None)]]
+
+
 def test_tuples_travel() -> None:
     """A tuple arrives as an equal tuple, which has the same hash."""
     key = ("orders", 7, ("eu", -1))
