@@ -6,10 +6,13 @@ The states of a timeout, and the handling of blocks that end in time, are in ``c
 import asyncio
 from collections.abc import Iterator
 from contextvars import Context
+from typing import Any, Final
 
 from purgatory.core.timer.base_timeout import BaseTimeout
 
 __all__ = ["Timeout"]
+
+_CONTEXT: Final[Any] = BaseException.__dict__["__context__"]  # the descriptor; a frozen dataclass refuses assignments
 
 
 class Timeout(BaseTimeout):
@@ -46,7 +49,7 @@ def _insert_timeout(error: BaseException) -> None:
     for link in _contexts(error):
         cancelled = link.__context__
         if isinstance(cancelled, asyncio.CancelledError):
-            link.__context__ = _timed_out(cancelled)
+            _CONTEXT.__set__(link, _timed_out(cancelled))
             return
 
 

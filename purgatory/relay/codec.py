@@ -112,8 +112,9 @@ def validate_value(value: object) -> None:
 def encode_keys(origin: str, entries: list[Entry], max_payload: int) -> Iterator[tuple[str, list[Entry]]]:
     """Yield payloads of at most ``max_payload`` bytes, each with the entries that it carries, in order.
 
-    If a key does not fit into a payload by itself, or would arrive as another one, the next payload is "check every key".  It carries all remaining
-    entries and is the last payload.  Each payload is built on demand, so a long list does not block the loop.
+    If a key does not fit into a payload by itself, or would arrive as another one, the next payload is "check every
+    key".  It carries all remaining entries and is the last payload.  Each payload is built on demand, so a long list
+    does not block the loop.
     """
     head = f'[{VERSION},"{origin}","keys",['
     space = max_payload - len(head) - 2

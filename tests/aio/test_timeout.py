@@ -3,6 +3,7 @@
 # ruff: noqa: PT012, SIM105 - the shapes of the blocks are what is tested here
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -292,6 +293,27 @@ async def test_an_error_in_a_clean_up_has_the_timeout_in_its_chain(clock: Virtua
     assert isinstance(timeout, TimeoutError)
     assert isinstance(timeout.__cause__, asyncio.CancelledError)
     assert timeout.__context__ is timeout.__cause__
+
+
+async def test_an_error_that_refuses_assignments_propagates(clock: VirtualClock, timer: SystemTimer) -> None:
+    """A frozen dataclass may be an exception; it propagates with the TimeoutError in its chain."""
+
+    @dataclass(frozen=True)
+    class Frozen(Exception):
+        order: int
+
+    async def work() -> None:
+        async with timer.timeout(0.01):
+            try:
+                await clock.sleep(1)
+            finally:
+                raise Frozen(7)
+
+    task = asyncio.create_task(work())
+    await clock.advance(0.01)
+    error = task.exception()
+    assert isinstance(error, Frozen)
+    assert isinstance(error.__context__, TimeoutError)
 
 
 async def test_the_chain_is_searched_for_the_cancellation(clock: VirtualClock, timer: SystemTimer) -> None:
