@@ -28,7 +28,7 @@ class Alarm:
 class Clock:
     """A source of time.  To provide your own, subclass this class and override :meth:`now_ms` and :meth:`call_at`.
 
-    A clock counts whole milliseconds from an arbitrary starting point and never goes back.
+    A clock counts whole milliseconds, upward from 0 or a positive number, and never goes back.
     """
 
     __slots__ = ()
