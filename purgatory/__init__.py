@@ -31,7 +31,11 @@ from .texts import names_of as _names_of
 __version__ = "0.1.0"
 
 COMPILED = is_compiled(_operation.__file__)
-"""Whether the core is compiled.  If it is not, the same source runs in the interpreter, more slowly."""
+"""Whether the core is compiled.  If it is not, the same source runs in the interpreter, more slowly.
+
+If it is, Python does not refuse to instantiate a subclass of an operation or timer task that lacks a method marked with
+``abc.abstractmethod``.
+"""
 
 refuse_stale(COMPILED)
 require_sole_package()
