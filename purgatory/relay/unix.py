@@ -235,7 +235,7 @@ class UnixTransport:
         for listener in self._listeners.values():
             listener.close_copies()
         for link in self._links.values():
-            link.connection.close()
+            _close_copy(link.connection)
         self._listeners = {}
         self._links = {}
         self._look_alarm = None
@@ -533,9 +533,9 @@ class _Listener:
     def close_copies(self) -> None:
         """Close the sockets in a forked process; the socket in the directory remains the parent's."""
         for connection in self._connections:
-            connection.close()
+            _close_copy(connection)
         if self._socket is not None:
-            self._socket.close()
+            _close_copy(self._socket)
         self._connections = {}
         self._socket = None
         self._path = ""
@@ -602,6 +602,15 @@ def _require_own(directory: str) -> None:
     if status.st_mode & 0o022:
         mode = stat.S_IMODE(status.st_mode)
         raise PermissionError(f"directory must be writable by its owner only, got mode {mode:04o}: {directory!r}")
+
+
+def _close_copy(connection: socket.socket) -> None:
+    """Close the descriptor of a forked process.
+
+    uvloop keeps a socket open while the loop reads from it, and the loop is the parent's, so it is left alone.
+    """
+    with contextlib.suppress(OSError):
+        os.close(connection.detach())
 
 
 def _user_of(connection: socket.socket) -> int:

@@ -49,12 +49,13 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def start(directory: Path, state: Path) -> AsyncIterator[Callable[[], Any]]:
-    """Yield a function that starts another worker in a process of its own."""
+    """Yield a function that starts another worker in a process of its own, on the same kind of loop."""
     started: list[Other] = []
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
 
     async def launch() -> Other:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.relay.unix_worker", str(directory), str(state),
+            sys.executable, "-m", "tests.relay.unix_worker", str(directory), str(state), loop,
             cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         other = Other(process)

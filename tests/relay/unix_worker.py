@@ -1,6 +1,7 @@
-"""A worker in a process of its own, for the tests of the transport through sockets: ``unix_worker DIRECTORY STATE``.
+"""A worker in a process of its own, for the tests of the transport through sockets.
 
-The shared state is a directory: a key has changed if a file of its name is there.  The worker obeys its standard input:
+It is started with ``unix_worker DIRECTORY STATE LOOP``.  The shared state is a directory: a key has changed if a file of
+its name is there.  The loop is ``asyncio`` or ``uvloop``.  The worker obeys its standard input:
 
 ===============  ==================================================================
 ``wait KEY``     wait for the key; print ``answered KEY``, or ``expired KEY`` after 30 s
@@ -12,6 +13,7 @@ The shared state is a directory: a key has changed if a file of its name is ther
 
 import asyncio
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -60,4 +62,8 @@ async def work(directory: str, state: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], Path(sys.argv[2])))
+    factory = (
+        asyncio.SelectorEventLoop if sys.argv[3] == "asyncio" else importlib.import_module("uvloop").new_event_loop
+    )
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work(sys.argv[1], Path(sys.argv[2])))
