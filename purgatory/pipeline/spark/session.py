@@ -16,8 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -35,13 +36,13 @@ from .connect import connected_session
 from .ended import SparkEnded
 from .java import find_java, quiet_home
 from .scripts import worker_python
+from .start import interruptible
 
 __all__ = [
     "STATE_SERVER",
     "SparkEnded",
     "changed_settings",
     "has_local_workers",
-    "interruptible",
     "is_connect",
     "is_temporary",
     "local_settings",
@@ -115,12 +116,13 @@ def spark_session(
             wanted = own | wanted
         for name, value in wanted.items():
             builder = builder.config(name, value)
-        with _started(), interruptible():
-            session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
-        if where.startswith("local"):
-            context = session.sparkContext
-            context.pythonExec = worker_python(context.pythonExec)
-        with stopped_at_end(session, scratch):
+        with ExitStack() as stack:
+            with _started(), interruptible():
+                session = builder.appName(wanted.get("spark.app.name", "purgatory")).getOrCreate()
+                stack.enter_context(stopped_at_end(session, scratch))
+            if where.startswith("local"):
+                context = session.sparkContext
+                context.pythonExec = worker_python(context.pythonExec)
             yield session
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -252,16 +254,19 @@ def _started() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)  # these loggers would report each call that fails
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process")
+            yield
     except (PySparkException, Py4JError, OSError) as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise
         status = _status_of(getattr(SparkContext._gateway, "proc", None), error)
-        if status is not None:
-            _forget(SparkContext._active_spark_context)
         reason = _first_reason(error) if status is None else f"its Java process has ended: {_reason(status)}"
         raise SparkEnded(f"Spark did not start: {reason}") from error
     finally:
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            _forget(SparkContext._active_spark_context)
         for logger, level in loggers.items():
             logger.setLevel(level)
 
@@ -270,23 +275,6 @@ def _first_reason(error: Exception) -> str:
     """Return the line of an error from Java that has the Java exception, or the first line of another error."""
     lines = str(error).splitlines() or [type(error).__name__]
     return next((line[2:] for line in lines if line.startswith(": ")), lines[0])
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Keep the SIGINT handler while a session is created.
-
-    Spark's own handler calls Java while the same thread may be in the middle of another call.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
