@@ -37,7 +37,8 @@ def add_estimate(commands: Any) -> None:
         description="Estimate how many operations would have expired or been refused with another timeout, other"
         " limits, or a second purgatory, and how many would have waited. What a journal does not show has a lower"
         " and an upper bound, or with a limit, the figures of two cases. Several values of several options are"
-        " combined.",
+        " combined. Operations that parked before --since and still waited then are among the waiting ones, but only"
+        " the selected operations are counted otherwise. With --kind, limits do not count other kinds.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

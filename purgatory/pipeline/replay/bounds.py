@@ -13,6 +13,9 @@ A journal records what happened with the settings in effect at the time, so some
 *   **With a limit, the two figures are not bounds.**  Each follows from one of the two assumptions above.  A mixed case
     can lie outside both figures: if an operation waits longer and fills the limit, a second operation is refused, which
     may leave room for two others.  Real bounds would need every combination.
+*   **Operations that parked before the selected time** and still wait in it are among the waiting operations, and a
+    limit applies to them too, but their outcomes are not counted.  Those that end before the selected time are left
+    out: with a limit, they might have kept some of the others out.
 *   What clients would do after a different outcome, such as sending a second request, is not in a journal and is not
     estimated.
 """
@@ -29,6 +32,7 @@ from purgatory.journal.schema import COMPLETED, EXPIRED, OUTCOMES, PENDING
 __all__ = ["BYTES_PER_OPERATION", "Bounds", "Scenario", "Waits", "estimate", "summed"]
 
 BYTES_PER_OPERATION: Final = 280  # memory of a parked operation with one key, in the compiled core
+_BEGINNING_MS: Final = -(1 << 62)
 _COMPLETED, _EXPIRED, _PENDING = (OUTCOMES.index(name) for name in (COMPLETED, EXPIRED, PENDING))
 
 
@@ -68,7 +72,8 @@ class Waits:
     """The operations of one purgatory in one process, column by column, in the order of parking.
 
     The times are in milliseconds on one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
-    ``on_deadline``: whether the timer expired the operation.
+    ``on_deadline``: whether the timer expired the operation.  ``since_ms``: the beginning of the selected time;
+    operations that parked earlier are not counted, and only wait.
     """
 
     parked_ms: Any
@@ -78,6 +83,12 @@ class Waits:
     on_deadline: Any
     kinds: Sequence[str]
     keys: Sequence[Sequence[str]]
+    since_ms: int = _BEGINNING_MS
+
+    @property
+    def counted(self) -> Any:
+        """Which operations are counted: those that parked at ``since_ms`` or later."""
+        return self.parked_ms >= self.since_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,8 @@ class Bounds:
 
     With a limit, the two figures are not bounds: see the beginning of the module.
 
-    ``total_ms``: the sum of the waits (the mean occupancy times the time that the journal covers).
+    ``total_ms``: the sum of the waits (the mean occupancy times the time that the journal covers), without the parts
+    before the selected time.
     ``undivided``: the number of operations with keys in both halves; these operations count toward the first purgatory.
     """
 
@@ -117,13 +129,14 @@ def _parts(waits: Waits, split: str | None) -> tuple[list[Any], int]:
         return [~second, second], 0
     halves = [{zlib.crc32(key.encode("utf-8", "surrogatepass")) % 2 for key in keys} for keys in waits.keys]
     second = np.fromiter((half == {1} for half in halves), dtype=bool, count=number)
-    return [~second, second], sum(len(half) == 2 for half in halves)
+    both = np.fromiter((len(half) == 2 for half in halves), dtype=bool, count=number)
+    return [~second, second], int((both & waits.counted).sum())
 
 
 def _bounds(waits: Waits, waited: Any, part: Any, scenario: Scenario, undivided: int) -> Bounds:
     sides = [_side(waits, part & waited, part, scenario, upper=upper) for upper in (False, True)]
     completed, expired, refused, peak, total = ((min(pair), max(pair)) for pair in zip(*sides, strict=True))
-    return Bounds(int(part.sum()), completed, expired, refused, peak, total, undivided)
+    return Bounds(int((part & waits.counted).sum()), completed, expired, refused, peak, total, undivided)
 
 
 def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bool) -> tuple[int, int, int, int, int]:
@@ -132,21 +145,22 @@ def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bo
     ``part``: which operations belong to the part.  ``waited``: which of these operations had to wait.
     """
     end, expired = _ends(waits, scenario.timeout_ms, upper=upper)
-    mine = np.flatnonzero(waited)
+    mine = np.flatnonzero(waited & (end >= waits.since_ms))
     refused = _refused(waits, mine, end, scenario, upper=upper)
     kept = np.setdiff1d(mine, refused, assume_unique=True)
-    counted = part.copy()
+    counted = part & waits.counted
+    refusals = int(counted[refused].sum())
     counted[refused] = False
     late = counted & expired
     in_time = counted & waits.on_deadline & ~expired  # with a longer timeout
     completed = (counted & (waits.outcomes == _COMPLETED) & ~expired) | in_time
-    peak, total = _occupancy(waits.parked_ms[kept], end[kept])
-    return int(completed.sum()), int(late.sum()), len(refused), peak, total
+    peak, total = _occupancy(np.maximum(waits.parked_ms[kept], waits.since_ms), end[kept])
+    return int(completed.sum()), int(late.sum()), refusals, peak, total
 
 
 def _ends(waits: Waits, timeout_ms: int | None, *, upper: bool) -> tuple[Any, Any]:
     """Return when each operation ends in the scenario, and whether it ends because of its deadline."""
-    last_ms = max(int(waits.parked_ms.max(initial=0)), int(waits.finished_ms.max(initial=0)))
+    last_ms = max(int(waits.parked_ms.max(initial=0)), int(waits.finished_ms.max(initial=0)), waits.since_ms)
     end = np.where(waits.outcomes == _PENDING, last_ms + 1, waits.finished_ms)
     if timeout_ms is None:
         return end, waits.on_deadline

@@ -1,7 +1,7 @@
 """Estimate other timeouts and limits for a journal, on Spark.  Each task handles one purgatory of one process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from rich.console import Console
 
 from purgatory.journal import JournalError
-from purgatory.journal.schema import EXPIRED, OUTCOMES
+from purgatory.journal.schema import EXPIRED, OUTCOMES, PENDING
 from purgatory.pipeline.journal_reader import OpenJournal, read_journal
 from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
@@ -48,6 +48,13 @@ _UNLIMITED: Final = (
     "No limit was applied, because a journal does not record the limits: no operation is refused here, and a peak can"
     " be higher than max_parked. Apply a limit with --max-parked."
 )
+_EARLIER: Final = (
+    "Operations that parked before the selected time and still waited in it are among the waiting operations (peak,"
+    " mean, memory, and limits), and nowhere else. Those that end before it are left out."
+)
+_OTHER_KINDS: Final = (
+    "Operations of other kinds are left out, although they also wait in the purgatory: a limit does not count them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,9 @@ class Estimates:
     ``*_high``.
 
     ``mean`` is the mean number of waiting operations over the time of the journal, summed over all processes; ``peak``
-    is the highest number in any one process.  ``refused_recorded``: the number of operations that the purgatory refused
-    in the recording.  ``refused``: the same for all purgatories, including those that have no row because every
+    is the highest number in any one process.  Both include the operations that parked before the selected time and
+    still waited in it; the other figures do not.  ``refused_recorded``: the number of operations that the purgatory
+    refused in the recording.  ``refused``: the same for all purgatories, including those that have no row because every
     operation was refused.  ``limited``: whether a scenario has a limit.
     """
 
@@ -73,7 +81,9 @@ class Estimates:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What the estimates assume, and what a journal cannot tell."""
-        return (_LIMITED if self.limited else _UNLIMITED, *_CAVEATS)
+        since, kinds = self.selection.since_ms is not None, bool(self.selection.kinds)
+        selected = [text for text, applies in ((_EARLIER, since), (_OTHER_KINDS, kinds)) if applies]
+        return (_LIMITED if self.limited else _UNLIMITED, *selected, *_CAVEATS)
 
 
 def estimate_journal(
@@ -92,22 +102,25 @@ def estimate_journal(
     """
     ship_package(spark)
     every = list(dict.fromkeys([Scenario(), *scenarios]))
+    read = _earlier(selection, every)
 
     def work(opened: OpenJournal) -> tuple[list[Any], dict[str, int]]:
         with progress(spark, 2, console) as steps:
             with steps.step("finding the purgatories"):
-                pieces = find_pieces(spark, opened, selection, _WHOLE).pieces
+                pieces = find_pieces(spark, opened, read, _WHOLE, waiting=True).pieces
                 if not pieces:
                     raise JournalError(selection.nothing_in(journal))
                 refused = _refused(spark, opened, selection)
             with steps.step(f"estimating {len(every)} scenarios"):
-                estimate_one = partial(_estimate_piece, scenarios=tuple(every))
-                return map_pieces(spark, opened, pieces, selection, _COLUMNS, estimate_one), refused
+                estimate_one = partial(_estimate_piece, scenarios=tuple(every), since_ms=selection.since_ms)
+                return map_pieces(spark, opened, pieces, read, _COLUMNS, estimate_one, waiting=True), refused
 
     (found, refused), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     impossible = next((row["impossible"] for row in found if "impossible" in row), None)
     if impossible is not None:
         raise JournalError(f"the journal {journal} cannot be estimated: {impossible}")
+    if not any(row["bounds"].operations for row in found):
+        raise JournalError(selection.nothing_in(journal))
     for number, scenario in enumerate(every):
         if scenario.split not in (None, "key") and not _operations(found, number, part=1):
             raise JournalError(f"the journal {journal} has no operations of the kind {scenario.split!r}")
@@ -118,6 +131,13 @@ def estimate_journal(
     limited = any(scenario.max_parked or scenario.max_parked_per_key for scenario in scenarios)
     made_at, total = datetime.now(UTC), sum(refused.values())
     return Estimates(journal, table, operations, opened.skipped, made_at, selection, limited, total)
+
+
+def _earlier(selection: Selection, scenarios: Sequence[Scenario]) -> Selection:
+    """Return a selection whose time begins so early that no operation that would still wait has ended before it."""
+    if selection.since_ms is None:
+        return selection
+    return replace(selection, since_ms=selection.since_ms - max(scenario.timeout_ms or 0 for scenario in scenarios))
 
 
 def _operations(found: list[Any], scenario: int, part: int) -> int:
@@ -164,7 +184,9 @@ def _range(name: str, low: float, high: float) -> str:
     return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
 
 
-def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequence[Scenario]) -> list[Any]:
+def _estimate_piece(
+    table: pa.Table, _: int, piece: Piece, *, scenarios: Sequence[Scenario], since_ms: int | None
+) -> list[Any]:
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = trace_of(table)
     reason = impossible(table, trace, piece)
@@ -176,6 +198,8 @@ def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequenc
     known = marked.is_valid().to_numpy(zero_copy_only=False)
     closing = marked.fill_null(False).to_numpy(zero_copy_only=False)
     on_deadline = expired & np.where(known, ~closing, trace.finished_ms >= trace.deadline_ms)
+    anchor = int(table["anchor_ms"][0].as_py())
+    begin = int(trace.parked_ms.min()) if since_ms is None else since_ms - anchor
     waits = Waits(
         trace.parked_ms,
         trace.deadline_ms,
@@ -184,9 +208,11 @@ def _estimate_piece(table: pa.Table, _: int, piece: Piece, *, scenarios: Sequenc
         on_deadline,
         plain(table["kind"]).fill_null("").to_pylist(),
         _keys(table),
+        begin,
     )
-    anchor = int(table["anchor_ms"][0].as_py())
-    first, last = int(trace.parked_ms.min()), int(max(trace.parked_ms.max(), trace.finished_ms.max()))
+    known = (trace.finished_ms >= begin) | (trace.outcomes == OUTCOMES.index(PENDING))  # the others have ended before
+    first = int(np.maximum(trace.parked_ms, begin)[known].min(initial=_WHOLE))
+    last = int(np.maximum(trace.parked_ms, trace.finished_ms)[known].max(initial=0))
     return [
         {"scenario": at, "purgatory": purgatory, "part": part, "bounds": bounds}
         | {"first_ms": first + anchor, "last_ms": last + anchor}

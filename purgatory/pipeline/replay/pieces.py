@@ -30,11 +30,14 @@ from purgatory.pipeline.journal_reader import OpenJournal
 from purgatory.pipeline.report.aggregates import rounded
 from purgatory.pipeline.report.one_pass import reads_files
 from purgatory.pipeline.selected_rows import (
+    batch_overlapping,
     batch_parked_within,
     needed_columns,
+    overlapping,
     parked_row_groups,
     parked_within,
     read_batches,
+    row_groups,
     time_like,
 )
 from purgatory.pipeline.selection import Selection
@@ -111,43 +114,51 @@ class _Counted(NamedTuple):
 # The first pass
 
 
-def find_pieces(spark: SparkSession, opened: OpenJournal, selection: Selection, piece_rows: int) -> Cut:
-    """Return pieces of about ``piece_rows`` operations that cover all selected operations."""
+def find_pieces(
+    spark: SparkSession, opened: OpenJournal, selection: Selection, piece_rows: int, *, waiting: bool = False
+) -> Cut:
+    """Return pieces of about ``piece_rows`` operations that cover all selected operations.
+
+    ``waiting``: whether the pieces also cover the operations that parked before ``selection.since_ms`` and ended later.
+    """
     step = max(1, piece_rows // _SAMPLES_PER_PIECE)
-    count = partial(_count, selection=selection, step=step)
-    columns = needed_columns(_FIRST, selection)
+    count = partial(_count, selection=selection, step=step, waiting=waiting)
+    columns = needed_columns((*_FIRST, "finished_at") if waiting else _FIRST, selection)
     if reads_files(spark, opened):
         assert opened.files is not None
         context = spark.sparkContext
         tasks = max(context.defaultParallelism, -(-(opened.rows or 0) // _ROWS_PER_TASK))
         slices = [list(part) for part in np.array_split(np.array(opened.files, dtype=object), tasks) if len(part)]
-        scan = partial(_count_files, columns, selection, count)
+        scan = partial(_count_files, columns, selection, count, waiting=waiting)
         cells = context.parallelize(slices, len(slices)).mapPartitions(scan).collect()
     else:
 
         def in_arrow(batches):  # type: ignore[no-untyped-def]  # Spark evaluates type hints, and fails for some
             yield from _as_batches(count(batches, ""))
 
-        rows = _selected(opened, selection).select(*columns)
+        rows = _selected(opened, selection, waiting=waiting).select(*columns)
         cells = rows.mapInArrow(in_arrow, _CELL).toArrow()["cell"].to_pylist()
     counted = [_Counted(*pickle.loads(cell)) for cell in cells]  # noqa: S301 - a task of this job made it
     return Cut(_pieces(counted, piece_rows), _median([(one.timeouts, one.timeout_counts) for one in counted]))
 
 
 def _count_files(
-    columns: Sequence[str], selection: Selection, count: Any, slices: Iterable[list[str]]
+    columns: Sequence[str], selection: Selection, count: Any, slices: Iterable[list[str]], *, waiting: bool = False
 ) -> Iterator[bytes]:
     freeze_modules()
+    groups = partial(row_groups if waiting else parked_row_groups, selection=selection)
     for name in (name for part in slices for name in part):
-        yield from count(read_batches(name, columns, partial(parked_row_groups, selection=selection)), name)
+        yield from count(read_batches(name, columns, groups), name)
 
 
-def _count(batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection, step: int) -> Iterator[bytes]:
+def _count(
+    batches: Iterable[pa.RecordBatch], file: str, *, selection: Selection, step: int, waiting: bool = False
+) -> Iterator[bytes]:
     """Yield a :class:`_Counted` for each owner, as bytes."""
     parked: dict[Owner, list[Any]] = {}
     timeouts: dict[Owner, list[Any]] = {}
     for batch in batches:
-        rows = _operations(batch, selection)
+        rows = _operations(batch, selection, waiting=waiting)
         if not rows.num_rows:
             continue
         parked_ms = _ms(rows["parked_at"])
@@ -240,13 +251,18 @@ def map_pieces(
     selection: Selection,
     columns: Sequence[str],
     work: Work,
+    *,
+    waiting: bool = False,
 ) -> list[Any]:
-    """Return the results of ``work`` for all pieces, in order."""
+    """Return the results of ``work`` for all pieces, in order.
+
+    ``waiting``: as for :func:`find_pieces`.
+    """
     if reads_files(spark, opened):
         context = spark.sparkContext
         groups = _together(pieces, context.defaultParallelism)
         tasks = context.parallelize(groups, min(len(groups), _MOST_TASKS))
-        done = tasks.map(partial(_work_on_files, work, tuple(columns), selection)).collect()
+        done = tasks.map(partial(_work_on_files, work, tuple(columns), selection, waiting=waiting)).collect()
         found = [results for _, results in sorted((one for some in done for one in some), key=itemgetter(0))]
     else:
 
@@ -256,7 +272,7 @@ def map_pieces(
             (batch,) = _as_batches([pickle.dumps(work(table, number, pieces[number]))])
             return pa.Table.from_batches([batch])
 
-        rows = _with_piece(spark, _selected(opened, selection), pieces, columns)
+        rows = _with_piece(spark, _selected(opened, selection, waiting=waiting), pieces, columns)
         spread = rows.repartition(min(len(pieces), _MOST_TASKS), "piece")
         cells = spread.groupBy("piece").applyInArrow(work_on_group, _CELL).toArrow()["cell"].to_pylist()
         found = [pickle.loads(cell) for cell in cells]  # noqa: S301 - a task of this job made it
@@ -291,17 +307,23 @@ def _together(pieces: list[Piece], tasks: int) -> list[list[tuple[int, Piece]]]:
 
 
 def _work_on_files(
-    work: Work, wanted: tuple[str, ...], selection: Selection, group: list[tuple[int, Piece]]
+    work: Work,
+    wanted: tuple[str, ...],
+    selection: Selection,
+    group: list[tuple[int, Piece]],
+    *,
+    waiting: bool = False,
 ) -> list[tuple[int, list[Any]]]:
     """Return the number of each piece of the group, and the results of ``work`` for it."""
     freeze_modules()
     last_ms = max(piece.next_ms for _, piece in group)
     within = Selection(min(piece.first_ms for _, piece in group), None if last_ms == _END_OF_TIME_MS else last_ms)
+    groups = partial(row_groups, selection=selection) if waiting else partial(parked_row_groups, selection=within)
     columns = needed_columns(wanted, selection)
     found: dict[int, list[pa.Table]] = {number: [] for number, _ in group}
     for name in sorted({name for _, piece in group for name in piece.files}):
-        for batch in read_batches(name, columns, partial(parked_row_groups, selection=within)):
-            for number, mine in _of_pieces(batch, group, selection):
+        for batch in read_batches(name, columns, groups):
+            for number, mine in _of_pieces(batch, group, selection, waiting=waiting):
                 kept = [
                     plain(mine[column])
                     if column in mine.schema.names  # otherwise, the file is from an earlier release
@@ -315,15 +337,15 @@ def _work_on_files(
 
 
 def _of_pieces(
-    batch: pa.RecordBatch, group: list[tuple[int, Piece]], selection: Selection
+    batch: pa.RecordBatch, group: list[tuple[int, Piece]], selection: Selection, *, waiting: bool
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the number of each piece of the group that may have rows in the batch, and these rows."""
     if len(group) == 1:
         ((number, piece),) = group
         # A single filter, and before all others, because each filter copies the remaining rows.
-        yield number, _operations(batch.filter(_is_in(batch, piece)), selection)
+        yield number, _operations(batch.filter(_is_in(batch, piece)), selection, waiting=waiting)
         return
-    rows = _operations(batch, selection)
+    rows = _operations(batch, selection, waiting=waiting)
     parked_ms, places = _ms(rows["parked_at"]), dict(_by_owner(rows))
     for number, piece in group:
         mine = places.get(piece.owner)
@@ -441,9 +463,9 @@ def _as_row(
 # Rows
 
 
-def _operations(batch: pa.RecordBatch, selection: Selection) -> pa.RecordBatch:
+def _operations(batch: pa.RecordBatch, selection: Selection, *, waiting: bool = False) -> pa.RecordBatch:
     """Return the selected operations, with an ``instance`` of 0 if the file has none."""
-    rows = batch_parked_within(batch, selection)
+    rows = (batch_overlapping if waiting else batch_parked_within)(batch, selection)
     rows = rows.filter(pc.invert(_equals(rows["outcome"], DROPPED)))
     names = [name for name in rows.schema.names if name != "instance"]
     return pa.RecordBatch.from_arrays([*map(rows.column, names), _instances(rows)], [*names, "instance"])
@@ -461,8 +483,8 @@ def _equals(column: pa.Array, text: str) -> pa.Array:
     return pc.equal(column, text)
 
 
-def _selected(opened: OpenJournal, selection: Selection) -> DataFrame:
-    rows = parked_within(opened.dataframe, selection).where(F.col("outcome") != DROPPED)
+def _selected(opened: OpenJournal, selection: Selection, *, waiting: bool) -> DataFrame:
+    rows = (overlapping if waiting else parked_within)(opened.dataframe, selection).where(F.col("outcome") != DROPPED)
     return rows.withColumn("instance", F.coalesce("instance", F.lit(0)))
 
 

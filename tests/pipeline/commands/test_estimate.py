@@ -152,3 +152,53 @@ def test_the_command_sums_the_purgatories(
     said = capsys.readouterr().out
     assert "  5 operations have keys in both halves and stay in the first half.\n" in said
     assert "  In the recording, 21 operations were refused.\n" in said
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_operations_that_parked_before_since_wait_and_are_not_counted(
+    spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They use places of a limit; what ended before only waits if a longer timeout would have let it.  The command
+    states it, and that other kinds are left out."""
+    rows = [
+        row(1, -500, 400, "completed"),
+        row(2, -600, -100, "expired", deadline=BEGIN_MS - 100),
+        row(3, -50, 0, "pending", finished_at=None),
+        row(4, 0, 300, "completed"),
+        row(5, 100, 200, "completed"),
+        row(6, 0, 900, "completed", kind="L"),
+        row(1, -10, 50, "completed", source="t"),
+        row(2, -60, -1, "completed", source="u"),
+    ]
+    path = tmp_path / "journal"
+    path.mkdir()
+    for number, some in enumerate((rows[:3], rows[3:])):
+        pq.write_table(pa.Table.from_pylist(some, schema=ARROW_SCHEMA), path / f"part-{number}.parquet")
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
+    selection = Selection(BEGIN_MS, kinds=("K",))
+    found = estimate_journal(spark, str(path), [Scenario(2_000), Scenario(max_parked=2)], selection=selection)
+    assert found.operations == 2
+    figures = ("completed", "expired", "refused", "peak", "mean")
+    shown = {
+        r["scenario"]: [(r[f"{name}_low"], r[f"{name}_high"]) for name in figures] for r in found.table.to_pylist()
+    }
+    waited = 400 + 401 + 300 + 100 + 50  # the pending operation waits until 1 ms after the last end
+    assert shown == {
+        "as recorded": [(2, 2), (0, 0), (0, 0), (4, 4), (waited / 400, waited / 400)],
+        "timeout 2 s": [(2, 2), (0, 0), (0, 0), (4, 5), (waited / 400, (waited + 401) / 400)],
+        "max_parked=2": [(0, 0), (0, 0), (2, 2), (2, 2), ((400 + 401 + 50) / 400, (400 + 401 + 50) / 400)],
+    }
+    arguments = ["estimate", str(path), "--quiet", "--timeout", "9", "--since"]
+    assert main([*arguments, str(BEGIN_MS), "--kind", "K"]) == 0
+    said = capsys.readouterr().out
+    assert "  Operations that parked before the selected time and still waited in it are among the waiting" in said
+    assert (
+        "  Operations of other kinds are left out, although they also wait in the purgatory: a limit does not" in said
+    )
+    assert main([*arguments, str(BEGIN_MS + 101)]) == 1
+    assert "has no operations that match: parked since" in capsys.readouterr().err
+    assert main(arguments[:-1]) == 0
+    said = capsys.readouterr().out
+    assert "before the selected time" not in said
+    assert "other kinds" not in said

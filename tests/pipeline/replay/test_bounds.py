@@ -1,5 +1,6 @@
 """What other settings would have changed, without Spark: certain where a journal knows it, and bounds elsewhere."""
 
+import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -137,3 +138,81 @@ def test_processes_are_summed_and_peaks_are_not() -> None:
 def test_settings_that_cannot_be_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         Scenario(**{name: 0})
+
+
+# No operation ends in the millisecond in which it parks: its order among the others of that millisecond is unknown.
+ANY_TIME = st.tuples(
+    st.integers(0, 60), st.sampled_from((-1, 5, 20, 45)), st.integers(1, 40), st.sampled_from((0, 1, 3))
+)
+
+
+@given(
+    st.lists(ANY_TIME, max_size=25),
+    st.integers(0, 60),
+    st.sampled_from((None, 3, 30)),
+    st.sampled_from((None, 1, 2, 4)),
+)
+def test_operations_that_parked_before_the_selected_time_only_wait(
+    operations: list[tuple[int, int, int, int]], since_ms: int, timeout_ms: int | None, limit: int | None
+) -> None:
+    """As in a simulation of every millisecond: they are part of the peak, of the sum of waits from the selected time
+    on, and of what a limit counts; no other figure counts them.  The simulation lets operations park first and wait as
+    long as they can, or end first and as early as they can."""
+    rows = []
+    for parked, timeout, wait, outcome in sorted(operations):
+        expired = 0 <= timeout <= wait
+        end = parked + (timeout if expired else wait)
+        rows.append((parked, parked + timeout if timeout >= 0 else -1, end, EXPIRED if expired else outcome))
+        if rows[-1][3] == PENDING:
+            rows[-1] = (*rows[-1][:2], -1, PENDING)
+    recorded = dataclasses.replace(waits(*rows), since_ms=since_ms)
+    found = one(recorded, timeout_ms=timeout_ms, max_parked=limit)
+    last = max([since_ms, *(parked for parked, *_ in rows), *(end for _, _, end, _ in rows)])
+    sides = [simulated(rows, since_ms, timeout_ms, limit, last, upper=upper) for upper in (False, True)]
+    expected = [(min(pair), max(pair)) for pair in zip(*sides, strict=True)]
+    assert found.operations == sum(parked >= since_ms for parked, *_ in rows)
+    assert [found.completed, found.expired, found.refused, found.peak, found.total_ms] == expected
+
+
+def simulated(
+    rows: list[tuple[int, int, int, int]],
+    since_ms: int,
+    timeout_ms: int | None,
+    limit: int | None,
+    last: int,
+    *,
+    upper: bool,
+) -> tuple[int, int, int, int, int]:
+    """Completed, expired, and refused operations, the peak, and the sum of the waits."""
+    ends, late = [], []
+    for parked, deadline, finished, outcome in rows:
+        end = last + 1 if outcome == PENDING else finished
+        due = parked + timeout_ms if timeout_ms is not None and deadline >= 0 else None
+        expired = outcome == EXPIRED
+        if due is not None and due < end:
+            end, expired = due, True
+        elif due is not None and expired and due > end:
+            end, expired = (min(due, last + 1), True) if upper else (end, False)
+        ends.append(end)
+        late.append(expired)
+    inside: set[int] = set()
+    refused: set[int] = set()
+    peak = total = 0
+    for now in range(last + 2):
+        ending = {number for number, end in enumerate(ends) if end == now}
+        if not upper:
+            inside -= ending
+        for number, (parked, *_) in enumerate(rows):
+            if parked == now and ends[number] >= since_ms:
+                if limit is not None and len(inside) >= limit:
+                    refused.add(number)
+                else:
+                    inside.add(number)
+        inside -= ending
+        if now >= since_ms:
+            peak = max(peak, len(inside))
+            total += len(inside)
+    counted = [n for n, (parked, *_) in enumerate(rows) if parked >= since_ms and n not in refused]
+    expired_number = sum(late[n] for n in counted)
+    completed = sum(not late[n] and rows[n][3] in (COMPLETED, EXPIRED) for n in counted)
+    return completed, expired_number, sum(rows[n][0] >= since_ms for n in refused), peak, total
