@@ -71,9 +71,12 @@ def add_baseline_options(parser: "argparse._ActionsContainer") -> None:
         metavar="SHARE",
         help="the least change that counts, as a share of the baseline (default: %(default)s)",
     )
-    for name in ("since", "until"):
+    for name, other in (("since", "until"), ("until", "since")):
         parser.add_argument(
-            f"--baseline-{name}", metavar="TIME", help=f"the same as --{name}, for the baseline (default: --{name})"
+            f"--baseline-{name}",
+            metavar="TIME",
+            help=f"the same as --{name}, for the baseline"
+            f" (default: no limit with --baseline-{other}, otherwise --{name})",
         )
 
 

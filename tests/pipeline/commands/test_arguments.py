@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import purgatory
 from purgatory.journal.files import ARROW_SCHEMA, data_files
 from purgatory.pipeline.__main__ import _parser, main
-from purgatory.pipeline.commands.options import check_master
+from purgatory.pipeline.commands.compare import baseline_selection
+from purgatory.pipeline.commands.options import check_master, selection_of
 from purgatory.pipeline.lake import check_catalog, check_table
 from purgatory.pipeline.output.directory import BadOutput
 from purgatory.pipeline.spark import session
@@ -218,6 +219,24 @@ def test_every_path_of_every_command_is_checked() -> None:
         if action.metavar in ("DIR", "OTHER") or not action.option_strings
     }
     assert found == {(name, command) for name, command, *_ in PATHS}
+
+
+def test_the_help_states_what_the_baseline_times_are_by_default() -> None:
+    """Those of the journal, but no limit if the other one of the two is given."""
+    (commands,) = (a for a in _parser("p")._actions if isinstance(a, argparse._SubParsersAction))
+    for command in ("compare", "report"):
+        parser = commands.choices[command]
+        helped = {action.dest: action.help for action in parser._actions}
+        for name, other in (("since", "until"), ("until", "since")):
+            default = f"(default: no limit with --baseline-{other}, otherwise --{name})"
+            assert str(helped[f"baseline_{name}"]).endswith(default)
+            given = ["j", "k"] if command == "compare" else ["j", "--out", "o"]
+            given += ["--since", "2026-11-21", "--until", "2026-11-22"]
+            options = parser.parse_args(given)
+            selection = selection_of(options)
+            assert baseline_selection(options, selection) == selection
+            options = parser.parse_args([*given, f"--baseline-{other}", "2026-11-20"])
+            assert getattr(baseline_selection(options, selection), f"{name}_ms") is None
 
 
 def test_every_option_has_a_help_that_shows_its_default() -> None:
