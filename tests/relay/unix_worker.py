@@ -1,7 +1,7 @@
 """A worker in a process of its own, for the tests of the transport through sockets.
 
-It is started with ``unix_worker DIRECTORY STATE LOOP``.  The shared state is a directory: a key has changed if a file of
-its name is there.  The loop is ``asyncio`` or ``uvloop``.  The worker obeys its standard input:
+It is started with ``unix_worker DIRECTORY STATE LOOP``.  The shared state is a directory: a key has changed if a file
+of its name is there.  The loop is ``asyncio`` or ``uvloop``.  The worker obeys its standard input:
 
 ===============  ==================================================================
 ``wait KEY``     wait for the key; print ``answered KEY``, or ``expired KEY`` after 30 s
