@@ -560,8 +560,8 @@ class _Waiting:
         # Neither a purgatory nor a relay is callable.
         self._get_room = room if callable(room) else None
         self._room = None if callable(room) else room
-        if self._room is not None:
-            purgatory_of(self._room)
+        if self._get_room is None:
+            purgatory_of(room)
         self._per_client = None if per_client is None else validated_per_client(per_client)
         self._longest = None if longest is None else validated_longest(longest)
 

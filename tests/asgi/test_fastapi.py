@@ -264,6 +264,13 @@ async def test_a_function_returns_the_room(purgatory: Purgatory[Any], clock: Vir
         await Call.get(app).task
 
 
+@pytest.mark.parametrize("room", [None, 3, "orders"])
+async def test_a_room_that_is_none_is_refused_at_once(room: Any) -> None:
+    """A global that is set only later is refused where it is passed, not in every request."""
+    with pytest.raises(TypeError, match=f"^room must be a Purgatory or a Relay, got {room!r}$"):
+        waiting(room)
+
+
 async def test_outside_fastapi_the_function_is_called_with_the_connection(purgatory: Purgatory[Any]) -> None:
     """In Starlette it is called with the request, and awaited if it is a coroutine function."""
 
