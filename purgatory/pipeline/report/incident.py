@@ -53,8 +53,8 @@ def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: 
     """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
 
     The first sentence gives the time, the purgatory and kind, and the figures.  The others name the purgatories and
-    kinds that were not affected, the keys that stand out, and the new run of a server that began nearest to the
-    interval.  ``keys``: the keys of the interval that :func:`worst_of` returns.
+    kinds that were not affected and those that may have been refused, the keys that stand out, and the new run of a
+    server that began nearest to the interval.  ``keys``: the keys of the interval that :func:`worst_of` returns.
     """
     worse = _by_names(times)
     worst = worst_of(times)
@@ -203,8 +203,14 @@ def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: d
     step = timedelta(milliseconds=steps.step_ms)
     by_name = steps.by_name()
     divided = {purgatory for purgatory, kind in by_name if kind is not None}
+    refused = {
+        names[0]: sum(row[REFUSED] for row in rows if since <= row["bucket"] < until)
+        for names, rows in by_name.items()
+        if names[1] is None
+    }
     well: list[str] = []
     few: list[str] = []
+    perhaps: dict[Names, str] = {}
     for names, rows in by_name.items():
         if names in worse or (names[1] is None and names[0] in divided):
             continue
@@ -213,8 +219,17 @@ def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: d
         enough = len(within) * step >= until - since and all(
             row["operations"] - row["immediate"] - row["pending"] >= 2 * LEAST_ABOVE for row in within
         )
-        (well if enough else few).append(name_of(names))
+        if enough and refused[names[0]] and (names[1] is not None or not steps.every_kind):
+            perhaps[names] = name_of(names)  # the refused share of a purgatory is judged, but not that of a kind
+        else:
+            (well if enough else few).append(name_of(names))
     found = [f"Not affected: {_listed(well)}."] if well else []
+    if perhaps:
+        counts = [f"{refused[name]:,} by {label(name)}" for name in dict.fromkeys(name for name, _ in perhaps)]
+        found.append(
+            f"Perhaps affected: {_listed(perhaps.values())}. At that time, operations of unknown kinds were refused:"
+            f" {_listed(counts)}."
+        )
     return [*found, f"Too few operations to judge: {_listed(few)}."] if few else found
 
 

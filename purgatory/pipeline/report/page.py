@@ -107,7 +107,7 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
     over_time = tables["over_time"]
     refused = sum(over_time.filter(pc.is_null(over_time["kind"]))["refused"].to_pylist())
     if refused:
-        cards.append(Card("refused", f"{refused:,}", bad=True))
+        cards.append(Card(_refused_name(every_kind=report.steps.every_kind), f"{refused:,}", bad=True))
     cards += [Card(f"wait p99 · {row['purgatory']}", seconds(row["p99"])) for row in waits[:3]]
     if late:
         cards.append(Card("worst lateness p99", seconds(max(late))))
@@ -162,13 +162,17 @@ def report_plots(
     step_ms: int = 60_000,
     chosen: Sequence[str] = (),
     deploys: Sequence[datetime] = (),
+    *,
+    every_kind: bool = True,
 ) -> dict[str, Picture]:
     """Draw a picture of each table that has one.  The keys are file names, in reading order.
 
-    ``chosen``: see :func:`drawn_purgatories`.  ``deploys``: when new runs of servers began.
+    ``chosen``: see :func:`drawn_purgatories`.  ``deploys``: when new runs of servers began.  ``every_kind``: whether
+    the tables have the operations of all kinds.
     """
     with drawing():
-        return {name: draw() for name, draw in _plots(tables, bucket_ms, step_ms, chosen, deploys).items()}
+        plots = _plots(tables, bucket_ms, step_ms, chosen, deploys, every_kind=every_kind)
+        return {name: draw() for name, draw in plots.items()}
 
 
 def _plots(
@@ -177,12 +181,18 @@ def _plots(
     step_ms: int = 60_000,
     chosen: Sequence[str] = (),
     deploys: Sequence[datetime] = (),
+    *,
+    every_kind: bool = True,
 ) -> dict[str, Callable[[], Picture]]:
     """Return the functions that draw the pictures."""
     names = drawn_purgatories(tables["outcomes"], chosen)
+    refused = _refused_name(every_kind=every_kind)
     pictures: dict[str, tuple[str, Callable[[pa.Table], Picture]]] = {
         "outcomes": ("outcomes", lambda table: _outcomes(table, chosen)),
-        "outcomes_over_time": ("over_time", lambda table: _outcomes_over_time(table, names, step_ms, deploys)),
+        "outcomes_over_time": (
+            "over_time",
+            lambda table: _outcomes_over_time(table, names, step_ms, deploys, refused),
+        ),
         "waits_over_time": ("over_time", lambda table: _waits_over_time(table, names, step_ms, deploys)),
         "occupancy": ("occupancy", lambda table: _occupancy(_of(table, names), bucket_ms, deploys)),
         "waits": ("wait_histogram", lambda table: _waits(_of(table, names))),
@@ -329,7 +339,13 @@ def _occupancy(table: pa.Table, bucket_ms: int, deploys: Sequence[datetime] = ()
     return picture(figure, "Parked operations over time", f"{caption} Times are UTC.{_marked(deploys)}")
 
 
-def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime]) -> Picture:
+def _refused_name(*, every_kind: bool) -> str:
+    return "refused" if every_kind else "refused, all kinds"  # the kinds of refused operations are not known
+
+
+def _outcomes_over_time(
+    table: pa.Table, names: list[str], step_ms: int, deploys: Sequence[datetime], refused_name: str
+) -> Picture:
     figure, each = _time_axes(table, names, step_ms, deploys, refused=True)
     for axes, times, rows in each:
         bottom = np.zeros(len(times))
@@ -343,11 +359,12 @@ def _outcomes_over_time(table: pa.Table, names: list[str], step_ms: int, deploys
         refused = np.array([row["refused"] for row in rows])
         if refused.any():
             axes.stairs(bottom + refused, edges, baseline=bottom, fill=True, facecolor="none", edgecolor=_REFUSED,
-                        hatch="////", linewidth=0.4, label="refused")  # fmt: skip
+                        hatch="////", linewidth=0.4, label=refused_name)  # fmt: skip
             bottom = bottom + refused
         texts = []
         for row in rows:
-            counts = [f"{name.replace('_', ' ')} {row[name]:,}" for name in (*COLOURS, "refused") if row[name]]
+            counts = [f"{name.replace('_', ' ')} {row[name]:,}" for name in COLOURS if row[name]]
+            counts += [f"{refused_name} {row['refused']:,}"] if row["refused"] else []
             texts.append(f"{_span(row, step_ms)}: {', '.join(counts)}")
         _columns(axes, rows[0], times, step_ms, texts)
         axes.set_ylim(0, max(1, np.max(bottom)) * 1.12)

@@ -65,7 +65,7 @@ class Report:
         """The table over time, with the waits from which it is computed."""
         until_ms = self.selection.until_ms
         whole = until_ms is None or self.last_at.timestamp() * 1000 < until_ms
-        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms, whole)
+        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms, whole, not self.selection.kinds)
 
     @property
     def operations(self) -> int:
@@ -127,7 +127,8 @@ def compute(
             made, span, whole, waits = _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
         if not interval_keys:
             return made, span, whole, waits, None
-        own = find_own_times(TimeSteps(made["over_time"], waits, span.step_ms), OWN_THRESHOLD)
+        own_steps = TimeSteps(made["over_time"], waits, span.step_ms, every_kind=not selection.kinds)
+        own = find_own_times(own_steps, OWN_THRESHOLD)
         return made, span, whole, waits, find_key_shares(spark, opened, own, selection)
 
     (made, span, whole, waits, keys), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
@@ -229,7 +230,10 @@ def write_report(
     with write_files(out, spark) as directory:
         for name, table in report.tables.items():
             write_table(table, directory, name)
-        plots = report_plots(report.tables, report.bucket_ms, report.step_ms, draw, report.deploys)
+        every_kind = report.steps.every_kind
+        plots = report_plots(
+            report.tables, report.bucket_ms, report.step_ms, draw, report.deploys, every_kind=every_kind
+        )
         write_pictures(plots, directory)
         (directory / "index.html").write_text(report_page(report, plots, draw), encoding="utf-8")
     return file_at(out, "index.html")

@@ -60,13 +60,15 @@ class TimeSteps(NamedTuple):
 
     ``waits``: for each purgatory and kind, a histogram from
     :func:`~purgatory.pipeline.report.aggregates.step_and_duration`.  ``whole``: whether the steps reach the end of the
-    journal; False if a selected time ends before it.
+    journal; False if a selected time ends before it.  ``every_kind``: whether the steps have the operations of all
+    kinds.  Otherwise, the share of refused operations is unknown, because their kinds are.
     """
 
     over_time: pa.Table
     waits: Mapping[Names, Aggregate]
     step_ms: int
     whole: bool = True
+    every_kind: bool = True
 
     def by_name(self) -> dict[Names, list[Row]]:
         """Return the steps of each purgatory, and of each kind if the purgatory has several."""
@@ -99,7 +101,7 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
                 judged = _judged_waits(steps, waits[names], wait, threshold)
                 rows += _intervals(judged, journal, {"measure": wait[0], "unit": "seconds"}, names)
         if names in counts:
-            for outcome in _outcomes(names):
+            for outcome in _outcomes(names, journal):
                 judged = _judged_shares(steps, outcome, threshold, counts[names])
                 rows += _intervals(judged, journal, {"measure": "share", "unit": "share", "outcome": outcome}, names)
     return _table(rows, journal)
@@ -117,7 +119,7 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
             by_waits = partial(_judge_by_own_waits, steps, journal, names, wait, threshold)
             about = {"measure": wait[0], "unit": "seconds"}
             rows += _intervals(_set_aside(steps, by_waits, itemgetter(wait[1])), journal, about, names)
-        for outcome in _outcomes(names):
+        for outcome in _outcomes(names, journal):
             by_share = partial(_judged_shares, steps, outcome, threshold)
             about = {"measure": "share", "unit": "share", "outcome": outcome}
             share = partial(_share_of, outcome=outcome)
@@ -136,8 +138,9 @@ class _Judged(NamedTuple):
     of: int = 0
 
 
-def _outcomes(names: Names) -> tuple[str, ...]:
-    return (*_OUTCOMES, REFUSED) if names[1] is None else _OUTCOMES  # the kind of a refused operation is not known
+def _outcomes(names: Names, journal: TimeSteps) -> tuple[str, ...]:
+    # The kind of a refused operation is not known.
+    return (*_OUTCOMES, REFUSED) if names[1] is None and journal.every_kind else _OUTCOMES
 
 
 def _table(rows: list[Row], journal: TimeSteps) -> pa.Table:

@@ -111,6 +111,44 @@ def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
     assert not any("key" in sentence for sentence in refused)
 
 
+def refusing(*rows: tuple[str, str | None, int], every_kind: bool = True) -> TimeSteps:
+    """Steps with the purgatory, the kind, and the number of operations refused in the minute 14:25."""
+    counted = dict.fromkeys(COUNTS, 0) | {"operations": 500}
+    table = [
+        {"purgatory": purgatory, "kind": kind, "bucket": at(minute), **counted, "refused": refused * (minute == 25)}
+        for purgatory, kind, refused in rows
+        for minute in range(60)
+    ]
+    return TimeSteps(pa.Table.from_pylist(table), {}, 60_000, every_kind=every_kind)
+
+
+def test_kinds_of_a_purgatory_that_refused_operations_are_not_called_unaffected() -> None:
+    """Any of them may be the kind of the refused operations; of a purgatory as a whole, the share is judged."""
+    shop = [("shop", None, 19_200), ("shop", "Payment", 0), ("shop", "Stock", 0)]
+    mail = [("mail", None, 7), ("mail", "Send", 0), ("chat", None, 0), ("chat", "A", 0), ("chat", "B", 0)]
+    data = [("data", None, 3), ("data", "A", 0), ("data", "B", 0)]
+    times = table(interval(None, 20, 30, 0.5, outcome="refused"))
+    found = summary(times, refusing(*shop, *mail, *data), None, [])
+    assert found[1:] == [
+        "Not affected: mail, chat · A, chat · B.",
+        (
+            "Perhaps affected: shop · Payment, shop · Stock, data · A, data · B. At that time, operations of unknown"
+            " kinds were refused: 19,200 by shop, 3 by data."
+        ),
+        "No new run of a server began in the reported time.",
+    ]
+    earlier = table(interval(None, 5, 25, 0.5, outcome="expired"))
+    assert summary(earlier, refusing(*shop), None, [])[1] == "Not affected: shop · Payment, shop · Stock."
+    of_kind = table(interval("Payment", 20, 30, 0.5), interval(None, 20, 30, 0.5, outcome="refused"))
+    assert summary(of_kind, refusing(*shop), keys(), [])[1:3] == [
+        "Also worse at that time: shop.",
+        "Perhaps affected: shop · Stock. At that time, operations of unknown kinds were refused: 19,200 by shop.",
+    ]
+    selected = summary(of_kind, refusing(*shop, *mail, every_kind=False), None, [])
+    assert "Not affected: chat · A, chat · B." in selected
+    assert "Perhaps affected: shop · Stock, mail. At that time" in selected[3], "mail: its only selected kind"
+
+
 @pytest.mark.parametrize(
     ("minute", "said"),
     [
