@@ -45,7 +45,8 @@ def add_compare(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="two journals side by side: what got better, and what got worse",
-        description="Compare a journal's outcomes, waits, lateness, peaks, and hot keys with a baseline's.",
+        description="Compare a journal's outcomes, refused operations, waits, lateness, peaks, and hot keys with a"
+        " baseline's.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

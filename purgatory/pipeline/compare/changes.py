@@ -35,8 +35,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from purgatory.journal.schema import PENDING
+from purgatory.journal.schema import FAILED, PENDING
 from purgatory.pipeline.report.aggregates import ENDS, QUANTILES
+from purgatory.pipeline.report.unusual_intervals import REFUSED
 from purgatory.pipeline.report.verdicts import (
     LEAST_ABOVE,
     RESOLUTION_S,
@@ -70,10 +71,15 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The tables of a report, and the number of seconds that the report covers."""
+    """The tables of a report, and the number of seconds that the report covers.
+
+    ``every_kind``: whether the tables have the operations of all kinds.  Otherwise, the share of refused operations is
+    unknown, because their kinds are.
+    """
 
     tables: Mapping[str, pa.Table]
     duration: float
+    every_kind: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ def find_changes(baseline: Figures, journal: Figures, threshold: float) -> pa.Ta
     """Return one row for each figure that at least one report has.  ``threshold``: the smallest relative change."""
     rows = [
         *_outcomes(baseline, journal, threshold),
+        *_refused(baseline, journal, threshold),
         *_waits(baseline, journal, threshold),
         *_lateness(baseline, journal, threshold),
         *_occupancy(baseline, journal, threshold),
@@ -126,6 +133,29 @@ def _outcomes(baseline: Figures, journal: Figures, threshold: float) -> Iterator
             shares = [count / total if total else None for count, total in zip(counts, n, strict=True)]
             pair = _Pair("share", "share", shares[0], shares[1], n, where | {"outcome": outcome})
             yield _row(pair, _share_verdict(pair, outcome, threshold))
+
+
+def _refused(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:
+    if not (baseline.every_kind and journal.every_kind):
+        return
+    before, after = (_by_refusal(side.tables["over_time"]) for side in (baseline, journal))
+    for purgatory in sorted({*before, *after}):
+        (first, first_of), (second, second_of) = (side.get(purgatory, (0, 0)) for side in (before, after))
+        if first or second:
+            shares = [found / of if of else None for found, of in ((first, first_of), (second, second_of))]
+            where = {"purgatory": purgatory, "outcome": REFUSED}
+            pair = _Pair("share", "share", shares[0], shares[1], (first_of, second_of), where)
+            yield _row(pair, _share_verdict(pair, FAILED, threshold))  # a refused operation is as bad as a failed one
+
+
+def _by_refusal(over_time: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return how many operations each purgatory refused, and how many were submitted to it."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in over_time.to_pylist():
+        if row["kind"] is None:
+            refused, submitted = found.get(row["purgatory"], (0, 0))
+            found[row["purgatory"]] = refused + row[REFUSED], submitted + row["operations"] + row[REFUSED]
+    return found
 
 
 def _waits(baseline: Figures, journal: Figures, threshold: float) -> Iterator[dict[str, Any]]:

@@ -78,8 +78,10 @@ def compare(
     """
     if not 0 < threshold < float("inf"):
         raise ValueError(f"threshold must be more than 0 and finite, got {threshold}")
-    before = Figures(_with_keys(spark, baseline, report, skip_corrupt), _duration(baseline))
-    after = Figures(_with_keys(spark, report, baseline, skip_corrupt), _duration(report))
+    before, after = (
+        Figures(_with_keys(spark, one, other, skip_corrupt), _duration(one), not one.selection.kinds)
+        for one, other in ((baseline, report), (report, baseline))
+    )
     times = find_times(baseline.tables, report.steps, threshold)
     keys, _ = read_journal(
         spark,

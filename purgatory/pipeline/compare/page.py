@@ -13,6 +13,7 @@ from purgatory.pipeline.output.figures import Picture, drawing, empty, label, pi
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 from purgatory.pipeline.report.incident import TO_END, figure, summary, timeline
 from purgatory.pipeline.report.page import COLOURS, EXPIRING, duration_scale, label_shares
+from purgatory.pipeline.report.unusual_intervals import REFUSED
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -257,7 +258,7 @@ def comparison_plots(comparison: "Comparison") -> dict[str, Picture]:
 
 
 def _outcomes(rows: list[dict[str, Any]]) -> Picture:
-    shares = [row for row in rows if row["measure"] == "share"]
+    shares = [row for row in rows if row["measure"] == "share" and row["outcome"] != REFUSED]
     kinds = list(dict.fromkeys((row["purgatory"], row["kind"]) for row in shares))[:_MOST_ROWS][::-1]
     figure = Figure(figsize=(9, 0.9 + 0.62 * len(kinds)))
     axes = figure.subplots()

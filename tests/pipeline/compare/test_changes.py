@@ -29,8 +29,13 @@ def figures(
     peaks: dict[str, int] | None = None,
     keys: dict[tuple[str, str], tuple[int, float]] | None = None,
     dropped: tuple[int, int] = (0, 0),
+    refused: dict[str, tuple[int, int]] | None = None,
+    every_kind: bool = True,
 ) -> Figures:
-    """The tables of a report.  All quantiles of a wait or lateness are equal."""
+    """The tables of a report.  All quantiles of a wait or lateness are equal.
+
+    ``refused``: how many operations of each purgatory were refused, and how many parked.
+    """
     names: dict[str, Any] = dict.fromkeys(("purgatory", "kind", "key"), pa.string())
 
     def table(rows: list[dict[str, Any]], *columns: str) -> pa.Table:
@@ -63,8 +68,13 @@ def figures(
             "purgatory", "key", "operations", *ENDED, *QUANTILES,
         ),
         "dropped": table([{"operations": dropped[0], "dropped": dropped[1]}], "operations", "dropped"),
+        "over_time": table(
+            [{"purgatory": p, "kind": k, "refused": 0 if k else n, "operations": of}
+             for p, (n, of) in (refused or {}).items() for k in (None, "K")],
+            "purgatory", "kind", "refused", "operations",
+        ),
     }  # fmt: skip
-    return Figures(tables, duration)
+    return Figures(tables, duration, every_kind)
 
 
 def verdicts(before: Figures, after: Figures, threshold: float = 0.1) -> dict[tuple[str | None, ...], str]:
@@ -229,6 +239,21 @@ def test_dropped_rows_are_worse() -> None:
     assert verdicts(none, some) == {("dropped rows",): "worse"}
     assert verdicts(some, none) == {("dropped rows",): "better"}
     assert verdicts(none, none) == {}
+
+
+def test_refused_operations_are_worse() -> None:
+    """By their share of the operations of the purgatory, if the operations of all kinds are known."""
+    none, some = figures(refused={"p": (0, 1_000)}), figures(refused={"p": (1_000, 1_000)})
+    (row,) = find_changes(none, some, 0.1).to_pylist()
+    assert (row["verdict"], row["baseline"], row["journal"]) == ("worse", 0.0, 0.5)
+    assert (row["purgatory"], row["kind"], row["outcome"]) == ("p", None, "refused")
+    assert (row["baseline_operations"], row["journal_operations"]) == (1_000, 2_000)
+    assert verdicts(some, none) == {("share", "p", "refused"): "better"}
+    assert verdicts(figures(), some) == {("share", "p", "refused"): "new"}
+    assert verdicts(some, figures()) == {("share", "p", "refused"): "gone"}
+    assert verdicts(none, none) == {}
+    of_kind = figures(refused={"p": (1_000, 1_000)}, every_kind=False)
+    assert verdicts(none, of_kind) == verdicts(of_kind, none) == {}
 
 
 def test_every_verdict_is_listed() -> None:

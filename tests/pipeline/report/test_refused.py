@@ -1,5 +1,6 @@
 """The refused operations of a journal, of which only the purgatory and the time are known."""
 
+import json
 import pathlib
 import random
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.journal.files import ARROW_SCHEMA
+from purgatory.pipeline.__main__ import main
+from purgatory.pipeline.commands.compare import WORSE
 from purgatory.pipeline.compare import compare
 from purgatory.pipeline.compare.page import lead
 from purgatory.pipeline.report.incident import summary
@@ -121,3 +124,32 @@ def test_a_selected_kind_has_no_share_of_refused_operations(
     assert comparison.times.num_rows == 0
     assert "refused" not in comparison.changes["outcome"].to_pylist()
     assert lead(comparison)[0].startswith("No step of the journal is worse")
+
+
+def test_more_refused_operations_are_a_figure_that_got_worse(
+    spark: Any, reports: dict[str, Report], hours: tuple[Hour, Hour]
+) -> None:
+    """For each purgatory that refused an operation, by its share of all operations that were submitted."""
+    comparison = compare(spark, reports["calm"], reports["rush"])
+    found = {row["purgatory"]: row for row in comparison.changes.to_pylist() if row["outcome"] == "refused"}
+    assert {name: (row["verdict"], row["measure"], row["kind"]) for name, row in found.items()} == {
+        "mail": ("same", "share", None),
+        "shop": ("worse", "share", None),
+    }
+    for name, row in found.items():
+        for side, (_, made) in zip(("baseline", "journal"), hours, strict=True):
+            refused, submitted = counted(made, name)
+            assert row[side] == pytest.approx(refused / submitted, rel=1e-12)
+            assert row[f"{side}_operations"] == submitted
+    assert compare(spark, reports["rush"], reports["calm"]).counts["better"] == 1
+
+
+def test_the_exit_status_of_a_comparison_counts_refused_operations(
+    spark: Any, hours: tuple[Hour, Hour], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless a kind is selected, of which it is not known whether it was refused."""
+    arguments = ["compare", hours[0][0], hours[1][0], "--top", "1", "--quiet", "--json", "--fail-on-worse"]
+    assert main(arguments) == WORSE
+    worse = [row for row in json.loads(capsys.readouterr().out)["changes"] if row["verdict"] == "worse"]
+    assert [(row["purgatory"], row["outcome"]) for row in worse] == [("shop", "refused")]
+    assert main([*arguments, "--kind", "Stock"]) == 0
