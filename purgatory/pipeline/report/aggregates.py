@@ -407,8 +407,8 @@ def quantiles(histogram: Aggregate, shares: Iterable[float]) -> list[float | Non
 def add_key_rows(aggregates: Aggregates, rows: pa.RecordBatch, selection: Selection, outcome: str) -> None:
     """Count the selected operations of each key; ``rows`` has :data:`HOT_COLUMNS`.
 
-    In :class:`KeyCounts`, the operations with the outcome count as expired.  The subject ``ended`` has two sums: the
-    number of operations that waited, and how many of these had the outcome.
+    In :class:`KeyCounts`, the operations with the outcome count as expired.  The subject ``ended`` has three sums: the
+    number of operations that waited, how many of these had the outcome, and the number of operations that did not wait.
     """
     rows, _ = _selected(rows, selection)
     ended, outcomes = _encoded(rows["outcome"])
@@ -417,7 +417,9 @@ def add_key_rows(aggregates: Aggregates, rows: pa.RecordBatch, selection: Select
     found = _among(ended, outcomes, lambda name: name == outcome)
     lengths = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False)
     _add_keys(aggregates, rows, lengths, *_encoded(rows["purgatory"]), np.zeros(len(found), np.int64), found)
-    aggregates.add(("ended",), sums=[np.count_nonzero(lengths), np.count_nonzero(found & (lengths > 0))])
+    waited = lengths > 0
+    at_once = ~waited & _among(ended, outcomes, lambda name: name != DROPPED)
+    aggregates.add(("ended",), sums=[np.count_nonzero(each) for each in (waited, found & waited, at_once)])
 
 
 def _selected(rows: pa.RecordBatch, selection: Selection) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:

@@ -239,7 +239,8 @@ def _keys(shares: KeyShares, names: Names, outcome: str) -> list[str]:
     if not keys or not shares.waited:
         return []
     usual = shares.found / shares.waited
-    in_all = f"{usual:.1%} of the operations of {name_of(names)} {verb}"
+    which = " that had to wait" if shares.at_once else ""  # the first sentence also counts those that did not
+    in_all = f"{usual:.1%} of the operations of {name_of(names)}{which} {verb}"
     in_order = sorted(keys, key=lambda key: -keys[key][0])
     standing_out = [key for key in in_order if least_share(*keys[key], _KEY_ERRORS) > 1.1 * usual]
     if standing_out:

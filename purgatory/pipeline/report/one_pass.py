@@ -139,8 +139,8 @@ def key_shares(spark: SparkSession, opened: OpenJournal, selection: Selection, o
     counted = _aggregate(spark, opened, HOT_COLUMNS, add, _Finish(1, _MOST_KEYS_OF_INTERVAL), selection)
     rows = counted.keys.top(_MOST_KEYS_OF_INTERVAL).to_pylist()
     keys = {row["key"]: (row["expired"], row["operations"]) for row in rows if row["operations"] >= LEAST_OF_A_SHARE}
-    waited, found = next((one.sums.tolist() for _, one in counted.of("ended")), (0, 0))
-    return KeyShares(keys, found, waited)
+    waited, found, at_once = next((one.sums.tolist() for _, one in counted.of("ended")), (0, 0, 0))
+    return KeyShares(keys, found, waited, at_once)
 
 
 _SPREAD: Final = {**dict.fromkeys(_NAMES, pa.float64()), "max": pa.float64()}

@@ -28,12 +28,14 @@ class KeyShares(NamedTuple):
     """How many operations of an interval ended with one outcome.
 
     ``keys``: for each of the busiest keys, the number of its operations with the outcome, and the number of all its
-    operations.  ``found`` and ``waited``: the same two numbers for all operations that waited.
+    operations.  ``found`` and ``waited``: the same two numbers for all operations that waited.  ``at_once``: the number
+    of operations that did not have to wait, which have no keys.
     """
 
     keys: Mapping[str, tuple[int, int]]
     found: int
     waited: int
+    at_once: int = 0
 
 
 def share_verdict(

@@ -111,6 +111,16 @@ def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
     assert not any("key" in sentence for sentence in refused)
 
 
+def test_the_share_of_the_keys_says_that_it_leaves_out_operations_that_never_waited() -> None:
+    """The first sentence counts them, so its share of the same interval is lower."""
+    times = table(interval("A", 20, 30, 0.04))
+    for at_once, of in ((0, "shop · A"), (2_500, "shop · A that had to wait")):
+        for counted in ((300, 1_000), (50, 1_000)):
+            shares = KeyShares({"k": counted}, 500, 10_000, at_once)
+            (said,) = [text for text in summary(times, steps("A", "B"), shares, []) if "key" in text.lower()]
+            assert f"5.0% of the operations of {of} expired" in said
+
+
 def refusing(*rows: tuple[str, str | None, int], every_kind: bool = True) -> TimeSteps:
     """Steps with the purgatory, the kind, and the number of operations refused in the minute 14:25."""
     counted = dict.fromkeys(COUNTS, 0) | {"operations": 500}
