@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
-from purgatory.pipeline.report.incident import TO_END, figure, summary, timeline
+from purgatory.pipeline.report.incident import TO_END, figure, not_judged, summary, timeline
 from purgatory.pipeline.report.page import COLOURS, EXPIRING, duration_scale, label_shares
 from purgatory.pipeline.report.unusual_intervals import REFUSED
 
@@ -124,6 +124,7 @@ def comparison_page(comparison: "Comparison", pictures: dict[str, Picture]) -> s
 def lead(comparison: "Comparison") -> list[str]:
     """Return the sentences that a page begins with: when the journal was worse, what was worse, and for which keys."""
     report = comparison.report
+    refused = not_judged(report.steps) if report.selection.kinds else []
     if not any(verdict == "worse" for verdict in comparison.times["verdict"].to_pylist()):
         return [
             "No step of the journal is worse than the whole baseline by more than chance.",
@@ -131,8 +132,9 @@ def lead(comparison: "Comparison") -> list[str]:
                 "A step is judged only if a change concerns at least ten of its operations."
                 f" Here, a step lasts {seconds(report.step_ms / 1000)}; a longer part of the journal has longer steps."
             ),
+            *refused,
         ]
-    return summary(comparison.times, report.steps, comparison.key_shares, report.deploys)
+    return [*summary(comparison.times, report.steps, comparison.key_shares, report.deploys), *refused]
 
 
 def when(comparison: "Comparison") -> list[str]:

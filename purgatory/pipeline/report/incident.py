@@ -15,7 +15,7 @@ from purgatory.pipeline.output.figures import label, seconds
 from .unusual_intervals import REFUSED, Names, Row, TimeSteps
 from .verdicts import LEAST_ABOVE, KeyShares, least_share
 
-__all__ = ["TO_END", "Worst", "figure", "interval", "name_of", "summary", "timeline", "worst_of"]
+__all__ = ["TO_END", "Worst", "figure", "interval", "name_of", "not_judged", "summary", "timeline", "worst_of"]
 
 TO_END: Final = "until the end of the journal"
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
@@ -77,6 +77,17 @@ def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: 
         found += _keys(keys, main, outcome)
     found += _nearest_deploy(deploys, since, _ended_at(together))
     return found
+
+
+def not_judged(steps: TimeSteps) -> list[str]:
+    """Return a sentence about refused operations, if their share is unknown because only some kinds are selected."""
+    refused: dict[str, int] = {}
+    for row in steps.over_time.to_pylist():
+        if row[REFUSED] and not steps.every_kind:
+            refused[row["purgatory"]] = refused.get(row["purgatory"], 0) + row[REFUSED]
+    in_order = sorted(refused, key=lambda name: -refused[name])
+    counts = [f"{refused[name]:,} by {label(name)}" for name in in_order]
+    return [f"Refused operations of unknown kinds are not judged: {_listed(counts)}."] if counts else []
 
 
 def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:

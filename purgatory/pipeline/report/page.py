@@ -33,7 +33,7 @@ from purgatory.pipeline.output.figures import (
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 
 from .aggregates import BY_CLOSING, HOT_OUTCOMES
-from .incident import summary, timeline
+from .incident import not_judged, summary, timeline
 from .unusual_intervals import OWN_THRESHOLD, find_own_times
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
         )
     else:
         lead = ["No step of time is worse than the other steps of the journal by more than chance."]
+    lead += not_judged(report.steps)
     sources = tables["dropped"].to_pylist()
     files = "" if report.files is None else f" in {report.files:,} file{'s' if report.files != 1 else ''}"
     runs = f"{len(sources)} run{'s' if len(sources) != 1 else ''} of servers"

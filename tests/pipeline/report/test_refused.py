@@ -119,11 +119,17 @@ def test_a_selected_kind_has_no_share_of_refused_operations(
     page = report_page(report, plots)
     assert "No step of time is worse" in page
     assert "of the operations were refused" not in page
+    not_judged = f"Refused operations of unknown kinds are not judged: {refused:,} by shop, {mail:,} by mail."
+    assert not_judged in page
+    assert not_judged not in report_page(reports["rush"], {})
     assert f"<b>{refused + mail:,}</b><span>refused, all kinds</span>" in page
     comparison = compare(spark, reports["calm stock"], report)
     assert comparison.times.num_rows == 0
     assert "refused" not in comparison.changes["outcome"].to_pylist()
     assert lead(comparison)[0].startswith("No step of the journal is worse")
+    assert lead(comparison)[-1] == not_judged
+    calm = compare(spark, report, reports["calm stock"])
+    assert lead(calm)[-1].endswith(f"not judged: {counted(hours[0][1], 'mail')[0]:,} by mail.")
 
 
 def test_more_refused_operations_are_a_figure_that_got_worse(
