@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.compare.page import lead
+from purgatory.pipeline.selection import EVERYTHING
 
 pytestmark = pytest.mark.timeout(170)
 ROOT = pathlib.Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def test_the_comparison_says_what_got_worse(spark: Any, folder: pathlib.Path) ->
 
 def test_a_comparison_in_short_steps_says_what_it_cannot_judge() -> None:
     """If no step is worse, the page says how many operations a change must concern, and how long a step lasts."""
-    report = types.SimpleNamespace(step_ms=5000)
+    report = types.SimpleNamespace(step_ms=5000, selection=EVERYTHING)
     none = pa.table({"verdict": pa.array([], pa.string())})
     sentences = lead(types.SimpleNamespace(report=report, times=none))  # type: ignore[arg-type]
     assert sentences[1].startswith("A step is judged only if a change concerns at least ten of its operations.")
