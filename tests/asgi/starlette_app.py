@@ -1,13 +1,18 @@
 """The polls and streams of :mod:`benchmarks.shutdown_app` without FastAPI, whose import is half of a server's start."""
 
+import asyncio
 import os
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from benchmarks.shutdown_room import events, limit, own, room
 from purgatory.asgi import EventSourceResponse, health, inspector, install_errors, purgatory_lifespan, waiting
+from purgatory.types import Changes
 
 __all__ = ["app"]
 
@@ -39,6 +44,30 @@ async def follow(request: Request) -> EventSourceResponse:
     return EventSourceResponse(room.changes([request.path_params["key"]], heartbeat=3600))
 
 
+async def end_at_disconnect(websocket: WebSocket, changes: Changes[Any]) -> None:
+    """Read the socket, and end the subscription when the client disconnects."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+    await changes.aclose()
+
+
+async def socket(websocket: WebSocket) -> None:
+    """Send every check of the key as a message, as the program of the page on WebSockets does."""
+    await websocket.accept()
+    async with room.changes([websocket.path_params["key"]], heartbeat=3600) as changes:
+        reading = asyncio.create_task(end_at_disconnect(websocket, changes))
+        try:
+            async for key in changes:
+                await websocket.send_json(key)
+            if websocket.client_state is WebSocketState.CONNECTED:
+                await websocket.close(1012)
+        except WebSocketDisconnect:
+            pass
+        finally:
+            reading.cancel()
+
+
+app.router.routes.append(WebSocketRoute("/changes/{key}", socket))
 app.add_route("/poll/{key}", poll)
 app.add_route("/events/{key}", post, methods=["POST"])
 app.add_route("/events/{key}", follow)

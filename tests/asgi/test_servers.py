@@ -367,6 +367,28 @@ async def test_a_websocket_that_hangs_up_is_withdrawn(name: str, shared: Start) 
         await staying.close()
 
 
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_websocket_that_follows_a_key(name: str) -> None:
+    """Its subscription ends when the client closes the socket or vanishes, and the socket closes with the purgatory."""
+    skip_without(name)
+    async with ServerProcess(name, _STARLETTE) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/changes/a"
+        closing, vanishing, staying = [await session.ws_connect(url) for _ in range(3)]
+        await server.until(lambda: server.count("parked", "a") == 3)
+        async with session.post(f"http://127.0.0.1:{server.port}/events/a"):
+            assert [await each.receive_json() for each in (closing, vanishing, staying)] == ["a", "a", "a"]
+        await closing.close()
+        await server.until(lambda: server.count("withdrawn", "a") == 1)
+        vanishing._response.connection.transport.abort()
+        await server.until(lambda: server.count("withdrawn", "a") == 2)
+        async with session.post(f"http://127.0.0.1:{server.port}/events/a"):
+            assert await staying.receive_json() == "a"
+        server.signal()
+        assert (await staying.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output), "".join(server.output)
+
+
 @sharing
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
