@@ -157,10 +157,12 @@ class Survey:
         self.keys: i64 = 0
         self.kinds: dict[str, Kind] = {}
         self.ages: list[int] = [0] * (len(AGES_MS) + 1)
-        self._rows: list[tuple[int, Row]] = []  # heaps; the first item of each is the least interesting one
+        # Heaps; the first item of each is the least interesting one.  A number in each item differs from that of every
+        # other item, because rows and keys cannot be compared.
+        self._rows: list[tuple[int, Row]] = []
         self._by_watchers: list[tuple[int, int, int, HotKey]] = []
         self._by_wait: list[tuple[int, int, int, HotKey]] = []
-        self._number: i64 = 0  # orders equal items of a heap, because keys cannot be compared
+        self._number: i64 = 0
         # The place: the entries of the current shard, and the next watch of the current key.
         self._shard: i64 = -1
         self._entries: list[tuple[Hashable, Any]] = []
@@ -318,15 +320,15 @@ class Survey:
 
     def rows(self) -> list[Row]:
         """Return the operations that have waited the longest, starting with the oldest one."""
-        return [row for _, row in sorted(self._rows, key=_first, reverse=True)]
+        return [row for _, row in sorted(self._rows, reverse=True)]
 
     def by_watchers(self) -> list[HotKey]:
         """Return the keys with the most watchers, in descending order."""
-        return [hot for _, _, _, hot in sorted(self._by_watchers, key=_first_three, reverse=True)]
+        return [hot for _, _, _, hot in sorted(self._by_watchers, reverse=True)]
 
     def by_total_wait(self) -> list[HotKey]:
         """Return the keys with the largest sums of waits, in descending order."""
-        return [hot for _, _, _, hot in sorted(self._by_wait, key=_first_three, reverse=True)]
+        return [hot for _, _, _, hot in sorted(self._by_wait, reverse=True)]
 
 
 def rows_of_key(core: PurgatoryCore, key: Hashable, number: int) -> list[Row]:
@@ -353,11 +355,3 @@ def _offer(heap: list[tuple[int, int, int, HotKey]], item: tuple[int, int, int, 
         heappush(heap, item)
     else:
         heapreplace(heap, item)
-
-
-def _first(item: tuple[int, Row]) -> int:
-    return item[0]
-
-
-def _first_three(item: tuple[int, int, int, HotKey]) -> tuple[int, int, int]:
-    return item[0], item[1], item[2]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,6 +122,22 @@ async def test_nothing_is_taken_for_a_cancelled_task(purgatory: Purgatory[Op], c
     assert source.returned == []
 
 
+@pytest.mark.parametrize("try_it", [lambda room, _: room.check("a") == 1, lambda _, wait: wait.try_complete()])
+async def test_a_wait_whose_task_was_cancelled_is_withdrawn(
+    purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], try_it: Callable[..., bool]
+) -> None:
+    """The next try withdraws it, before the task runs, and neither completes it nor reports anything."""
+    task = asyncio.create_task(purgatory.wait_value(Source().take, key="a", timeout=5))
+    await clock.settle()
+    (event,) = purgatory.parked_events()
+    task.cancel()
+    assert try_it(purgatory, event.operation) is False
+    check(purgatory, parked=0, cancelled=1, failed=0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert reported == []
+
+
 async def test_get_that_ends_its_own_wait(purgatory: Purgatory[Op], clock: VirtualClock) -> None:
     """A value is given back if ``get`` itself has cancelled the task, or has ended the wait."""
     given_back: list[Any] = []
@@ -149,6 +166,26 @@ async def test_get_that_ends_its_own_wait(purgatory: Purgatory[Op], clock: Virtu
     with pytest.raises(OperationCancelled):
         await other
     assert given_back == ["one", "two"]
+
+
+@pytest.mark.parametrize("at_fault", [lambda _: 1 // 0, lambda _: _coroutine()])
+async def test_a_value_is_given_back_wrongly_from_within_get(
+    purgatory: Purgatory[Op], clock: VirtualClock, reported: list[dict[str, Any]], at_fault: Callable[[str], Any]
+) -> None:
+    """What is wrong with ``on_abandoned`` is reported, in the same way as after a cancelled task."""
+    armed = False
+
+    def end_wait() -> str | None:
+        return "value" if armed and purgatory.cancel_for_key("a") else None
+
+    task = asyncio.create_task(purgatory.wait_value(end_wait, key="a", timeout=5, on_abandoned=at_fault))
+    await clock.settle()
+    armed = True
+    assert purgatory.check("a") == 0
+    with pytest.raises(OperationCancelled):
+        await task
+    (context,) = reported
+    assert isinstance(context["exception"], (ZeroDivisionError, TypeError))
 
 
 async def test_a_value_for_a_wait_that_has_ended_is_given_back(purgatory: Purgatory[Op], clock: VirtualClock) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Hashable
 from typing import Any
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory import Purgatory
+from purgatory.core.operation.wait_until import MISSING, until_wait
 from purgatory.core.survey import AGES_MS, OTHERS, Survey, rows_of_key
+from purgatory.core.watch.watcher_lists import SHARDS
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import AtCollection, Op
 from tests.sansio import make_purgatory
@@ -85,6 +88,13 @@ def test_ages_have_the_documented_edges() -> None:
         clock.time_ms += int(pause * 1000)
     assert AGES_MS == (1_000, 10_000, 60_000, 600_000)
     assert survey(room).ages == [1, 1, 1, 1, 1]
+    for index, edge_ms in enumerate(AGES_MS):
+        room = make_purgatory(clock=clock)
+        room.try_complete_else_watch(Op(), ["a"])
+        clock.time_ms += 1
+        room.try_complete_else_watch(Op(), ["a"])
+        clock.time_ms += edge_ms - 1
+        assert survey(room).ages[index : index + 2] == [1, 1]
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4), max_size=25), st.integers(1, 7))
@@ -166,9 +176,90 @@ def test_rows_and_kinds_are_bounded() -> None:
     assert [row.op_id for row in found.rows()] == [1, 2, 3]
     assert len(found.kinds) == 201
     assert sum(kind.parked for kind in found.kinds.values()) == 600
+    assert found.kinds["Op"].parked == 300
     assert found.kinds[OTHERS].parked > 90
     assert [row.kind for row in survey(room, most_rows=2, only_kind="Kind7").rows()] == ["Kind7"]
+    assert [row.op_id for row in survey(room, most_rows=1).rows()] == [1]
     assert survey(room, most_rows=0, most_keys=0).rows() == []
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_the_longest_waits_are_found_in_any_order(forward: bool) -> None:
+    """Whether the survey visits the oldest operations first or last."""
+    room = make_purgatory(clock=ManualClock())
+    for key in range(20) if forward else reversed(range(20)):  # the survey visits the smaller keys first
+        room.try_complete_else_watch(Op(), [key])
+    for most in range(1, 5):
+        assert [row.op_id for row in survey(room, most_rows=most).rows()] == list(range(1, most + 1))
+
+
+def test_a_row_has_what_is_known_of_its_operation() -> None:
+    """Its kind, its times, and the first five of its keys."""
+    clock = ManualClock(1_000_000)
+    room = make_purgatory(clock=clock)
+    wait = until_wait(room._core.timer, lambda: False, None, MISSING, "next job")
+    room.try_complete_else_watch(wait, ["alone"])
+    clock.time_ms += 1000
+    room.try_complete_else_watch(Op(0), ["a", "b"])
+    room.try_complete_else_watch(Op(5), list("abcdef"))
+    found = survey(room)
+    assert [(row.kind, row.since_ms, row.until_ms, row.num_keys) for row in found.rows()] == [
+        ("next job", 1_000_000, None, 1),
+        ("Op", 1_001_000, 1_001_000, 2),
+        ("Op", 1_001_000, 1_006_000, 6),
+    ]
+    assert [[key for key, _ in row.keys] for row in found.rows()] == [["alone"], ["a", "b"], list("abcde")]
+    assert {name: (kind.kind, kind.parked, kind.endless) for name, kind in found.kinds.items()} == {
+        "next job": ("next job", 1, 1),
+        "Op": ("Op", 2, 0),
+    }
+
+
+def test_the_operations_without_a_deadline_are_counted() -> None:
+    """All of them; an operation with a timeout of zero has a deadline."""
+    room = make_purgatory(clock=ManualClock())
+    for timeout in (None, None, 0, 5):
+        room.try_complete_else_watch(Op(timeout), ["a"])
+    assert survey(room).kinds["Op"].endless == 2
+
+
+def test_the_first_and_the_last_shard_are_visited_once() -> None:
+    """As all others are."""
+    room = make_purgatory(clock=ManualClock())
+    lists = room._core.watcher_lists
+    for shard in (lists._shards[0], lists._shards[-1]):
+        key = next(key for key in itertools.count() if lists.shard(key) is shard)
+        room.try_complete_else_watch(Op(), [key])
+    found = survey(room)
+    assert (found.visited, found.keys) == (2, 2)
+
+
+_NUMBER = 3000
+
+
+@pytest.mark.parametrize(
+    ("parked", "things"),
+    [
+        pytest.param([], 0, id="nothing"),
+        pytest.param([["a"]] * _NUMBER, _NUMBER, id="one key"),
+        pytest.param([[key] for key in range(_NUMBER)], _NUMBER, id="one on each key"),
+        pytest.param([[key // 2] for key in range(_NUMBER)], 2 * _NUMBER, id="two on each key"),
+        pytest.param([{key // 2: 5} for key in range(_NUMBER)], 5 * _NUMBER // 2, id="two with thresholds on each key"),
+    ],
+)
+def test_a_portion_is_as_large_as_the_caller_wants(parked: list[Any], things: int) -> None:
+    """Each step visits about that many things, whatever they are: keys, watches, ends of lists, and shards."""
+    room = make_purgatory(clock=ManualClock())
+    for keys in parked:
+        room.try_complete_else_watch(Op(), keys)
+    made = Survey(room._core, 0, 5, 5)
+    portion, steps, visited = 50, 1, 0
+    while made.step(portion):
+        steps += 1
+        assert made.visited - visited <= portion
+        visited = made.visited
+    assert made.visited == len(parked)
+    assert steps == pytest.approx((things + SHARDS) / portion, abs=2)
 
 
 def test_no_code_of_the_user_runs() -> None:
@@ -205,17 +296,17 @@ def test_no_code_of_the_user_runs() -> None:
 
 
 def test_the_buckets_of_the_timer_are_counted() -> None:
-    """Each operation with a deadline counts in the list that belongs to its bucket."""
+    """Each operation with a deadline counts in the last item of the list that belongs to its bucket."""
     room = make_purgatory(clock=ManualClock())
     for seconds in (0.005, 0.005, 30.0, None):
         room.try_complete_else_watch(Op(seconds), ["a"])
     places = {
-        id(bucket): [level, 0]
+        id(bucket): [level, 0, 0]
         for level, wheel in enumerate(room._core.timer.wheel.levels())
         for bucket in wheel._buckets
     }
     survey(room, buckets=places)
-    assert sorted((level, tasks) for level, tasks in places.values() if tasks) == [(0, 2), (3, 1)]
+    assert sorted(place for place in places.values() if any(place[1:])) == [[0, 0, 2], [3, 0, 1]]
 
 
 def test_rows_of_a_key_come_in_the_order_of_arrival() -> None:
@@ -275,8 +366,8 @@ def test_the_keys_of_the_longest_waits_need_not_be_those_with_the_most_watchers(
     for portion in (1, 1000):
         found = survey(room, portion, most_keys=1)
         assert [(hot.key, hot.watchers) for hot in found.by_watchers()] == [(new, 3)]
-        assert [(hot.key, hot.total_wait_ms, hot.oldest_ms) for hot in found.by_total_wait()] == [
-            (old, 61_000, clock.time_ms - 61_000)
+        assert [(hot.key, hot.watchers, hot.total_wait_ms, hot.oldest_ms) for hot in found.by_total_wait()] == [
+            (old, 1, 61_000, clock.time_ms - 61_000)
         ]
 
 

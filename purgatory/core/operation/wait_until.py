@@ -123,7 +123,7 @@ class WaitValue(LibraryWait):
         self._taken = value
         try:
             if self._op_state == PENDING:  # get() may have ended the wait
-                end(self, COMPLETED, None, core is not None)
+                end(self, COMPLETED, None)
         finally:
             if self._taken is not None:
                 self._taken = None  # on_complete() has not run

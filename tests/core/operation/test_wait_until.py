@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from purgatory import Purgatory
-from purgatory.testing import VirtualClock
-from tests.helpers import Op, check
+from purgatory import OperationCancelled, Outcome, Purgatory, PurgatoryError
+from purgatory.core.operation.wait_until import MISSING, value_wait
+from purgatory.testing import ManualClock, VirtualClock
+from tests.helpers import Boom, Op, check
+from tests.sansio import make_purgatory, pass_time
 
 
 async def test_a_future_is_a_value_like_any_other(purgatory: Purgatory[Op]) -> None:
@@ -60,3 +62,55 @@ async def test_wait_until_takes_a_timeout_or_a_deadline(
     """``wait_until`` needs exactly one of the two; otherwise it raises TypeError and does not call the predicate."""
     with pytest.raises(TypeError, match=f"a timeout or a deadline, got {got}"):
         await purgatory.wait_until(lambda: 1 / 0, keys=["a"], **arguments)
+
+
+async def test_a_wait_drops_the_exception_that_its_task_has(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """Code that still holds the wait, such as an observer, gets an error that says so; other endings are kept."""
+
+    def raise_when_armed() -> None:
+        if armed:
+            raise Boom
+
+    armed = False
+    task = asyncio.create_task(purgatory.wait_until(raise_when_armed, key="a", timeout=5))
+    cancelled = asyncio.create_task(purgatory.wait_until(lambda: False, key="b", timeout=5))
+    await clock.settle()
+    waits = [event.operation for event in purgatory.parked_events()]
+    armed = True
+    assert purgatory.check("a") == 0
+    with pytest.raises(Boom):
+        await task
+    with pytest.raises(PurgatoryError, match=r"^the wait has failed, and its task has received the exception$"):
+        waits[0].result()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    with pytest.raises(OperationCancelled) as caught:
+        waits[1].result()
+    assert caught.value.reason is None
+
+
+def test_a_wait_that_could_not_complete_waits_for_another_value() -> None:
+    """If the clock is interrupted after ``get`` has returned, the value is given back, and is not the later result."""
+
+    class Interrupted(ManualClock):
+        def now_ms(self) -> int:
+            if armed:
+                raise KeyboardInterrupt
+            return super().now_ms()
+
+    armed = False
+    given_back: list[str] = []
+    clock = Interrupted(1_000_000)
+    room = make_purgatory(clock)
+    wait = value_wait(room._core.timer, lambda: "value" if armed else None, 5, MISSING, None, given_back.append)
+    room.try_complete_else_watch(wait, ["a"])
+    armed = True
+    with pytest.raises(KeyboardInterrupt):
+        room.check("a")
+    armed = False
+    assert given_back == ["value"]
+    assert wait.outcome is Outcome.PENDING
+    pass_time(clock, room, 5000)
+    assert wait.outcome is Outcome.EXPIRED
+    assert wait.result() is None
+    room._check()

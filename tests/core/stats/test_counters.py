@@ -22,6 +22,14 @@ async def test_refusals_are_counted(clock: VirtualClock) -> None:
         check(purgatory, refused=3, refused_by_key=1, submitted=4, parked=3, completed=1)
 
 
+def test_refusals_for_a_client_are_counted() -> None:
+    """The transport that knows the client adds them; ``refused_by_client`` is zero before."""
+    room = make_purgatory(ManualClock())
+    check(room, refused=0, refused_by_client=0)
+    room._core.counters.refused_by_client += 2
+    check(room, refused=0, refused_by_client=2)
+
+
 def test_operations_that_complete_at_once_are_counted() -> None:
     """Operations that complete at once are counted as completed, and also separately."""
     room = make_purgatory(ManualClock())

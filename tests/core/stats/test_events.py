@@ -47,6 +47,19 @@ def test_observers_receive_every_ending_once() -> None:
     assert repr(failed) == "<Event failed Op #4 of 'test' on ['failed', 'all']>"
 
 
+def test_the_deadline_of_an_operation_without_time_to_wait() -> None:
+    """The time at which it was parked, or would have been; without a timeout, there is no deadline."""
+    recorder = Recorder()
+    room = make_purgatory(ManualClock(1_000_000), observers=[recorder])
+    for timeout in (0, None):
+        park_named(room, "ready", ready=True, timeout=timeout)
+        park_named(room, "parked", timeout=timeout).cancel()
+    assert [(method, event.deadline) for (method, _), event in zip(recorder.events, recorder.seen, strict=True)] == [
+        *[(method, 1000.0) for method in ("completed", "parked", "cancelled")],
+        *[(method, None) for method in ("completed", "parked", "cancelled")],
+    ]
+
+
 def test_an_event_has_the_whole_wait() -> None:
     """The event contains the operation, the purgatory, the ordered keys, the times, the wait and the lateness."""
     clock = ManualClock(1_000_000)

@@ -83,9 +83,25 @@ def test_the_memory_is_bounded_by_the_largest_value() -> None:
     for value in (0, 365 * 86_400_000, 5):
         histogram.record(value)
     assert len(histogram._cells) < 1000
+    histogram = Histogram()
+    histogram.record(365 * 86_400_000)
+    assert len(histogram.cells()) < 1000
+
+
+def test_the_greatest_value_between_two_copies() -> None:
+    """A greater value from before the first copy does not count."""
+    histogram = Histogram()
+    histogram.record(10**6)
+    first = histogram.cells()
+    histogram.record(5)
+    assert quantiles_between(first, histogram.cells(), histogram.max_ms) == Quantiles(1, 0.005, 0.005, 0.005, 0.005)
 
 
 @given(st.lists(values, max_size=30), st.lists(values, min_size=1, max_size=30))
+@example([], [5, 0])
+@example([], [64])
+@example([], [1] * 200 + [5000])
+@example([], [1] * 2000 + [5000])
 def test_two_copies_of_the_cells_give_the_quantiles_between_them(before: list[int], after: list[int]) -> None:
     """Only the values recorded between the copies count, and the copies change nothing."""
     histogram, alone = Histogram(), Histogram()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from purgatory import Event, Observer, OperationCancelled, Outcome, Purgatory
+from purgatory.core.stats.record_buffer import RecordBuffer
 from purgatory.testing import ManualClock, VirtualClock
 from tests.helpers import Boom, Doing, Op, Recorder, check, park_named
 from tests.sansio import QuietPurgatory, make_purgatory, pass_time
@@ -209,6 +210,25 @@ def test_methods_that_are_not_overridden_are_not_called() -> None:
 
     notifier = Purgatory[Op]("one", observers=[One()])._core._notifier
     assert [len(methods) for methods in notifier._methods] == [0, 0, 0, 1, 0, 0]
+
+
+def test_the_observers_are_listed_once_each() -> None:
+    """Those with methods and those with a buffer, whether they were given to the purgatory or attached later."""
+
+    class Buffer(RecordBuffer):
+        def flush(self) -> None:
+            """Keep the values."""
+
+    given = [Polite(), Buffer(), Buffer(), Recorder()]
+    notifier = make_purgatory(ManualClock(), observers=given)._core._notifier
+    attached = Recorder()
+    notifier.attach(attached)
+    listed = notifier.observers()
+    assert len(listed) == 5
+    assert {id(observer) for observer in listed} == {id(observer) for observer in [*given, attached]}
+    for observer in given:
+        notifier.detach(observer)
+    assert notifier.observers() == [attached]
 
 
 def test_an_override_may_call_the_overridden_method() -> None:
