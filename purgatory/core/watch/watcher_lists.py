@@ -216,12 +216,11 @@ class WatcherLists:
         2.  A tombstone: the watch replaces it.
         3.  The watch of another operation: a list that contains both watches replaces it.
         """
+        self.asking = True
         if shard.plain:
             if is_plain(watch.key):
                 return self.add_plain(shard, watch)
-            self.asking = True
             self._make_general(shard)
-        self.asking = True
         key = watch.key
         entry: Any = shard.entries.setdefault(key, watch)
         added = True

@@ -157,6 +157,16 @@ def test_the_oldest_operations_are_behind_entries_without_any() -> None:
     assert room._core.watcher_lists.oldest(1) == operations[1:2]
 
 
+def test_the_oldest_operations_may_be_on_many_keys_of_a_shard() -> None:
+    """The merge of the keys meets each of them once for each key, and returns them once."""
+    room = make_purgatory(ManualClock())
+    operations = [Op() for _ in range(3)]
+    for operation in operations:
+        room.try_complete_else_watch(operation, range(0, 20 * 1021, 1021))  # these keys share a shard
+    for number in range(1, 4):
+        assert room._core.watcher_lists.oldest(number) == operations[:number]
+
+
 def test_a_watcher_after_a_lost_key_takes_its_place() -> None:
     """A key that raises on removal leaves an empty entry, which the next watcher replaces."""
     key, room = Fickle(), make_purgatory(ManualClock())
