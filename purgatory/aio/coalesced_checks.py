@@ -185,19 +185,17 @@ class CoalescedChecks:
 
         When the last one has been taken, free the keys step by step: freeing a million keys at once stalls the loop.
         """
-        keys, requested = self._requested[0]
+        self._requested.rotate(-1)
+        keys, requested = self._requested[-1]
         for key, value in keys:
             self.add(key, value)
-            self._requested.rotate(-1)
             return
         for _ in range(min(len(requested), _FREED)):
             requested.popitem()
-        if requested:
-            self._requested.rotate(-1)
-            return
-        self._requested.popleft()
-        if not self._requested:
-            self._request_more()
+        if not requested:
+            self._requested.pop()
+            if not self._requested:
+                self._request_more()
 
     def _request_more(self) -> None:
         """Request the checks that had to wait until the keys requested together had entered the queue."""
