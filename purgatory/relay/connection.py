@@ -15,6 +15,9 @@ An engine may confirm a subscription but deliver nothing, for example because a 
 relay's user is not allowed to publish.  Therefore, only a ping that has come back proves that the connection works.
 Until then, keys are sent and received, but nothing relies on the connection.
 
+The first ping is sent again after a tenth of a second, and then after pauses that double, until it comes back: in a
+NATS cluster, it may reach a server that has not heard of the new subscription yet.
+
 A socket does not always show that its peer is dead: a router may have dropped the connection, or the engine may hang.
 The relay therefore sends a ping to itself through the engine every ``heartbeat`` seconds, and each ping must be back
 before the next one is sent.  If this process was stopped, or its loop was busy, the ping may have come back but not
@@ -26,9 +29,10 @@ import contextvars
 import enum
 import itertools
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from purgatory import Clock
+from purgatory.core.timer.clock import Alarm
 from purgatory.core.timer.units import to_seconds
 
 from .receiver import Receiver
@@ -39,6 +43,7 @@ from .transport import Transport
 __all__ = ["Connection", "State"]
 
 
+_REPEAT_MS: Final = 100
 _NUMBERS = itertools.count(1)  # ping numbers: a late ping from an earlier connection must not count for a new one
 
 
@@ -85,6 +90,7 @@ class Connection:
         self._lag_ms: int | None = None
         self._tick_ms = clock.ceil_ms() + heartbeat_ms
         self._alarm = clock.call_at(self._tick_ms, self._tick)
+        self._repetition: Alarm | None = None  # of the first ping
 
     @property
     def sends(self) -> bool:
@@ -117,6 +123,7 @@ class Connection:
             self.state = State.LOST
             self.reason = reason
             self._alarm.cancel()
+            self._end_repetition()
             wake(self._lost)
 
     def pong(self, number: int) -> None:
@@ -126,6 +133,7 @@ class Connection:
             self._ping_sent_ms = None
             if self.state is State.SUBSCRIBED:
                 self.state = State.CONNECTED
+                self._end_repetition()
                 self.proven = True
                 self._connected()
 
@@ -152,6 +160,7 @@ class Connection:
         if self.state is State.CONNECTING:
             self.state = State.SUBSCRIBED
             self._ping()
+            self._repeat_in(_REPEAT_MS)
             self._was_subscribed()
             self._spawn(self._sender.run())
 
@@ -186,3 +195,15 @@ class Connection:
         self._ping_sent_ms = self._clock.now_ms()
         self._tick_ms = self._ping_sent_ms + self._heartbeat_ms
         self._sender.ping(self._ping_number)
+
+    def _repeat_in(self, pause_ms: int) -> None:
+        self._repetition = self._clock.call_at(self._clock.ceil_ms() + pause_ms, lambda: self._repeat(pause_ms))
+
+    def _repeat(self, pause_ms: int) -> None:
+        self._sender.ping(self._ping_number)
+        self._repeat_in(2 * pause_ms)
+
+    def _end_repetition(self) -> None:
+        if self._repetition is not None:
+            self._repetition.cancel()
+            self._repetition = None

@@ -96,6 +96,29 @@ async def test_keys_are_sent_and_received_before_the_connection_is_proven(clock:
         assert one.statistics().resyncs == 1
 
 
+@pytest.mark.parametrize(("lost", "seconds"), [(1, 0.1), (3, 0.7), (5, 3.1)])
+async def test_the_first_ping_is_sent_again_until_it_comes_back(clock: VirtualClock, lost: int, seconds: float) -> None:
+    """In a cluster, the first ones may reach a server that has not heard of the new subscription."""
+    pings: list[str] = []
+
+    def deliveries(payload: str) -> list[float]:
+        if '"ping"' in payload:
+            pings.append(payload)
+            return [] if len(pings) <= lost else [0.0]
+        return [0.0]
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(clock=clock, deliveries=deliveries)) as relay:
+        begun = clock.time()
+        while not relay.connected:
+            await clock.advance(0.1)
+        assert clock.time() - begun == pytest.approx(seconds)
+        assert len(set(pings)) == 1
+        await clock.advance(5.0)
+        assert len(pings) == lost + 1  # and no more until the next heartbeat
+        assert (relay.statistics().losses, relay.statistics().resyncs) == (0, 1)
+
+
 async def test_each_reason_of_an_outage_is_logged_once(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
     """The engine is away, then it refuses the password: both are in the log, and numbers make no difference."""
     caplog.set_level(logging.INFO)
