@@ -310,6 +310,42 @@ async def test_quantiles_cover_the_last_minute(reader: InMemoryMetricReader, mon
         assert waits()["1"] == 0.0
 
 
+@pytest.mark.parametrize(("interval", "window"), [(10, 60), (45, 90), (59, 59), (60, 60), (61, 61), (120, 120)])
+async def test_the_window_begins_at_the_last_collection_that_is_a_minute_old(
+    reader: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch, interval: int, window: int
+) -> None:
+    """The same window applies to both gauges, and observing the purgatory again does not change it."""
+    now = 1000.0
+    monkeypatch.setattr(otel_metrics, "_now", lambda: now)
+    clock = VirtualClock()
+    own = meter(reader)
+    async with Purgatory[Wait]("fetch", clock=clock) as purgatory:
+
+        async def wait() -> None:
+            purgatory.try_complete_else_watch(Wait(0.5), ["a"])
+            await clock.advance(0.5)
+            purgatory._core.counters.lateness.record(7)  # in virtual time, nothing expires late
+
+        def maxima() -> list[bool]:
+            found = collected(reader)
+            return [
+                any(point.value > 0 for point in found[f"purgatory.operation.{name}.quantile"].values())
+                for name in ("wait", "late")
+            ]
+
+        await wait()
+        otel.observe(purgatory, meter=own)
+        assert maxima() == [False, False], "what happened before it was observed"
+        for _ in range(5):
+            now += interval
+            assert maxima() == [False, False]
+        await wait()
+        for number in range(1, 20):
+            now += interval
+            otel.observe(purgatory, meter=own)
+            assert maxima() == [number * interval <= window] * 2
+
+
 async def test_waits_have_the_kind_and_can_be_native_histograms() -> None:
     """With the view of the documentation, the histograms are exponential, with the kind as an attribute."""
     views = [

@@ -33,7 +33,7 @@ instrument                             kind              unit             in Kaf
 or failed.  ``immediate`` counts the completed operations that did not wait; without this number, these operations could
 hide the fact that no waiting operation completes.  ``refused`` has a ``purgatory.limit`` attribute: max_parked,
 max_parked_per_key, or (only after a client has been refused) per_client.  The quantiles have a ``quantile`` attribute
-(0.5, 0.99, 0.999, or 1) and cover the last minute, or the time since the last collection if that time is longer.
+(0.5, 0.99, 0.999, or 1) and cover the time since the last collection that was a minute ago or longer.
 ``key.watchers`` has a ``purgatory.key`` attribute, a string of at most 120 characters, and is reported only on request.
 Of the busiest keys, those with the same text are one series, the sum of their watchers.  Quantiles from several
 processes cannot be combined.  If you need to combine them, attach a :class:`Durations` as an observer: it records
@@ -75,6 +75,7 @@ _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.
 _now = time.monotonic
 _WINDOW = 60.0  # seconds
 _STEP = 10.0
+_TOLERANCE = 1.0  # collections are not exactly a minute apart
 _MOST_HOT_KEYS = 100
 _MOST_VISITED = 100_000
 
@@ -224,33 +225,35 @@ class Durations(EndObserver):
 
 
 class _Window:
-    """The quantiles over the last minute or so, computed from copies of the histograms.
+    """The quantiles over about a minute, computed from copies of the histograms.
 
-    They depend on the time, not on the reader, so several readers see the same window.  If a minute or more passes
-    between two collections, the window begins at the earlier one.
+    They depend on the time, not on the reader, so several readers see the same window.  It begins at the last of the
+    copies that are a minute old, or with the first copy, when the purgatory was observed.
     """
 
     __slots__ = ("_copies",)
 
-    def __init__(self) -> None:
-        self._copies: list[tuple[float, list[int], list[int]]] = []  # replaced, because other threads iterate over it
+    def __init__(self, purgatory: Purgatory[Any]) -> None:
+        self._copies = [_copy_of(purgatory)]  # replaced, because other threads iterate over it
 
     def quantiles(self, purgatory: Purgatory[Any]) -> tuple[Quantiles, Quantiles]:
         """Return the quantiles of the waits and of the lateness."""
-        now = _now()
-        counters = purgatory._core.counters
-        wait, late = counters.wait.cells(), counters.lateness.cells()
+        now, wait, late = latest = _copy_of(purgatory)
         copies = self._copies
-        _, wait_before, late_before = copies[0] if copies else (now, [], [])
-        if not copies or now - copies[-1][0] >= _STEP:
-            copies = [*copies, (now, wait, late)]
-            while len(copies) > 1 and now - copies[1][0] >= _WINDOW:
-                del copies[0]
-            self._copies = copies
+        while len(copies) > 1 and now - copies[1][0] >= _WINDOW - _TOLERANCE:
+            copies = copies[1:]
+        _, wait_before, late_before = copies[0]
+        self._copies = [*copies, latest] if now - copies[-1][0] >= _STEP else copies
+        counters = purgatory._core.counters
         return (
             quantiles_between(wait_before, wait, counters.wait.max_ms),
             quantiles_between(late_before, late, counters.lateness.max_ms),
         )
+
+
+def _copy_of(purgatory: Purgatory[Any]) -> tuple[float, list[int], list[int]]:
+    counters = purgatory._core.counters
+    return _now(), counters.wait.cells(), counters.lateness.cells()
 
 
 class _HotKeys:
@@ -295,10 +298,10 @@ class _Observed:
 
     __slots__ = ("hot_keys", "keys", "reference", "window")
 
-    def __init__(self, purgatory: Purgatory[Any], hot_keys: int) -> None:
+    def __init__(self, purgatory: Purgatory[Any], hot_keys: int, window: _Window) -> None:
         self.reference = weakref.ref(purgatory)
         self.hot_keys = hot_keys
-        self.window = _Window()
+        self.window = window
         self.keys = _HotKeys()
 
 
@@ -316,10 +319,11 @@ class _Reader:
         """Also report these purgatories, or raise ValueError and change nothing."""
         named = {purgatory.name: (purgatory, observed) for purgatory, observed in self._living()}
         for purgatory in purgatories:
-            other, _ = named.get(purgatory.name, (purgatory, None))
+            other, before = named.get(purgatory.name, (purgatory, None))
             if other is not purgatory and not other.closed:
                 raise ValueError(f"purgatories must have different names, got {purgatory.name!r} twice")
-            named[purgatory.name] = purgatory, _Observed(purgatory, hot_keys)
+            window = before.window if before is not None and other is purgatory else _Window(purgatory)
+            named[purgatory.name] = purgatory, _Observed(purgatory, hot_keys, window)
         self._observed = [observed for _, observed in named.values()]
 
     def _living(self) -> list[tuple[Purgatory[Any], _Observed]]:
