@@ -20,11 +20,18 @@ class _BetweenMilliseconds(ManualClock):
 
 @pytest.mark.parametrize(("timeout", "expiration_ms"), [(0.0, 500), (0.001, 502), (0.25, 751)])
 def test_its_deadline_is_not_early(timeout: float, expiration_ms: int) -> None:
-    """The time is between 500 and 501 ms; a delay begins at the later one, and no delay means now."""
-    timer = BaseTimer(1, 20, _BetweenMilliseconds(500))
+    """The time is between 500 and 501 ms; a delay begins at the later one, and no delay means now.
+
+    Adding the operation again later starts the delay anew.
+    """
+    clock = _BetweenMilliseconds(500)
+    timer = BaseTimer(1, 20, clock)
     op = Op(timeout)
     timer.add(op)
     assert op.expiration_ms == expiration_ms
+    clock.time_ms += 1
+    timer.add(op)
+    assert op.expiration_ms == expiration_ms + 1
 
 
 @pytest.mark.parametrize("first", [0.01, 0.3, 10.0])
