@@ -151,6 +151,7 @@ class Relay(Generic[K, V]):
         self._receiver = Receiver(self._refresher, self._clock, room.name)
         self._jitter = new_jitter("")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0  # in which the relay was entered
         self._connection: Connection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._failing: asyncio.Task[None] | None = None  # one of the tasks, if on_lost="fail"
@@ -173,7 +174,7 @@ class Relay(Generic[K, V]):
         connection is not known to be lost.  Use this property in a readiness probe.
         """
         connection = self._connection
-        return connection is not None and connection.state is State.CONNECTED
+        return connection is not None and connection.state is State.CONNECTED and self._process == os.getpid()
 
     @property
     def state(self) -> Mapping[K, V]:
@@ -204,6 +205,7 @@ class Relay(Generic[K, V]):
         if self._loop is not None:
             raise RuntimeError("the relay has already been entered")
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         # The origin is created here rather than in __init__, because workers that are forked after the relay was
         # created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
@@ -318,7 +320,15 @@ class Relay(Generic[K, V]):
             raise RuntimeError("the relay has not been entered: enter it with 'async with' first")
         self._require_own_loop()
 
+    def _require_own_process(self) -> None:
+        if self._loop is not None and self._process != os.getpid():
+            raise RuntimeError(
+                "the relay was entered before this process was forked, and belongs to the parent process: enter a relay"
+                " after the fork, or use a Notifier"
+            )
+
     def _require_own_loop(self) -> None:
+        self._require_own_process()
         try:
             running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -578,7 +588,8 @@ class Relay(Generic[K, V]):
 
         The method returns at once.  A check that is requested before :meth:`aclose` is sent with the pending keys; one
         that arrives after the relay has closed is dropped.  Raises TypeError or ValueError for a key or a value that
-        cannot be relayed, and RuntimeError if the relay has not been entered, or if its event loop is closed.
+        cannot be relayed, and RuntimeError if the relay has not been entered, if its event loop is closed, or in a
+        process that was forked after the relay was entered.
         """
         validate_key(key)
         if value is not None:
@@ -586,6 +597,7 @@ class Relay(Generic[K, V]):
         loop = self._loop
         if loop is None:
             raise RuntimeError("the relay belongs to no event loop yet: enter it with 'async with' first")
+        self._require_own_process()
         loop.call_soon_threadsafe(self._check_entries, {key: value}, context=contextvars.Context())
 
     async def check_in(self, connection: Any, keys: Iterable[Hashable] | Mapping[Any, float]) -> None:

@@ -1,6 +1,7 @@
 """Relayed checks: what is sent, what arrives, and what is refused."""
 
 import asyncio
+import os
 import threading
 from collections import OrderedDict
 from contextvars import ContextVar
@@ -371,6 +372,30 @@ async def test_workers_that_are_forked_have_an_origin_each(clock: VirtualClock) 
         await clock.settle()
         assert relays[1].statistics().received == 1
         assert relays[0].statistics().received == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork()")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+async def test_a_forked_process_is_refused(clock: VirtualClock) -> None:
+    """A check there would be lost, because nothing runs the copy of the loop; the parent's relay is as it was."""
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, MemoryTransport(clock=clock)) as relay:
+        calls = [lambda: relay.check_threadsafe("a"), lambda: relay.check("a"), lambda: relay.aclose().send(None)]
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                for call in calls:
+                    with pytest.raises(RuntimeError, match="belongs to the parent process: enter"):
+                        call()
+                status = int(relay.connected)
+            finally:
+                os._exit(status)
+        assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
+        assert relay.connected
+        relay.check_threadsafe("a")
+        await clock.settle()
+        assert relay.statistics().sent == 1
 
 
 async def test_peers_are_counted_and_forgotten(clock: VirtualClock) -> None:
