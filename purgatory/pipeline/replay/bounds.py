@@ -16,6 +16,8 @@ A journal records what happened with the settings in effect at the time, so some
 *   **Operations that parked before the selected time** and still wait in it are among the waiting operations, and a
     limit applies to them too, but their outcomes are not counted.  Those that end before the selected time are left
     out: with a limit, they might have kept some of the others out.
+*   **A pending operation** waits up to and including the millisecond of the last record of its process, whatever that
+    record is.  If the process had ended before the selected time, nothing in it waits then.
 *   What clients would do after a different outcome, such as sending a second request, is not in a journal and is not
     estimated.
 """
@@ -73,7 +75,9 @@ class Waits:
 
     The times are in milliseconds on one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
     ``on_deadline``: whether the timer expired the operation.  ``since_ms``: the beginning of the selected time;
-    operations that parked earlier are not counted, and only wait.
+    operations that parked earlier are not counted, and only wait.  ``process_last_ms``: the time of the last record of
+    the process, if it is later than all of these times.  Pending operations wait until then, and no operation waits
+    longer.
     """
 
     parked_ms: Any
@@ -84,6 +88,7 @@ class Waits:
     kinds: Sequence[str]
     keys: Sequence[Sequence[str]]
     since_ms: int = _BEGINNING_MS
+    process_last_ms: int = _BEGINNING_MS
 
     @property
     def counted(self) -> Any:
@@ -160,14 +165,18 @@ def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bo
 
 def _ends(waits: Waits, timeout_ms: int | None, *, upper: bool) -> tuple[Any, Any]:
     """Return when each operation ends in the scenario, and whether it ends because of its deadline."""
-    last_ms = max(int(waits.parked_ms.max(initial=0)), int(waits.finished_ms.max(initial=0)), waits.since_ms)
-    end = np.where(waits.outcomes == _PENDING, last_ms + 1, waits.finished_ms)
+    known_ms = max(int(waits.parked_ms.max(initial=0)), int(waits.finished_ms.max(initial=0)))
+    process_last_ms = max(known_ms, waits.process_last_ms)
+    pending = waits.outcomes == _PENDING
+    end = np.where(pending, process_last_ms + 1, waits.finished_ms)
     if timeout_ms is None:
         return end, waits.on_deadline
     has_timeout = waits.deadline_ms >= 0
     due = waits.parked_ms + timeout_ms
     sooner = has_timeout & (due < end)
     later = waits.on_deadline & (due > end)
+    # What expired waits at most as long as anything else is known to have waited: a mean covers no later time.
+    last_ms = process_last_ms if pending.any() else min(process_last_ms, max(known_ms, waits.since_ms))
     if not upper:  # the operation completes as soon as it may
         return np.where(sooner, due, end), sooner | (waits.on_deadline & ~later)
     return np.where(sooner | later, np.minimum(due, last_ms + 1), end), sooner | waits.on_deadline

@@ -1,6 +1,6 @@
 """Estimate other timeouts and limits for a journal, on Spark.  Each task handles one purgatory of one process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,8 @@ from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 from purgatory.pipeline.output.table_files import write_table
-from purgatory.pipeline.report.one_pass import reads_files
+from purgatory.pipeline.report.one_pass import reads_files, span_of_rows
+from purgatory.pipeline.report.time_span import span_of_files
 from purgatory.pipeline.selected_rows import batch_overlapping, needed_columns, overlapping, read_batches, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
@@ -32,6 +33,7 @@ from .pieces import COLUMNS, Piece, find_pieces, impossible, map_pieces, plain, 
 __all__ = ["Estimates", "estimate_journal", "readable", "write_estimates"]
 
 _WHOLE: Final = 1 << 60  # rows of a piece: all rows of a purgatory, because a limit depends on what came before
+_BEGINNING_MS: Final = -(1 << 62)
 _COLUMNS: Final = (*COLUMNS, "kind", "expired_by_closing")
 _FIGURES: Final = ("completed", "expired", "refused", "peak", "mean", "bytes")
 _CAVEATS: Final = (
@@ -107,12 +109,22 @@ def estimate_journal(
     def work(opened: OpenJournal) -> tuple[list[Any], dict[str, int]]:
         with progress(spark, 2, console) as steps:
             with steps.step("finding the purgatories"):
-                pieces = find_pieces(spark, opened, read, _WHOLE, waiting=True).pieces
+                found = find_pieces(spark, opened, read, _WHOLE, waiting=True).pieces
+                last_of_source_ms = _last_of_source_ms(spark, opened) if found else {}
+                # A process that had ended has only rows to leave out: pending operations, and those that a longer
+                # timeout would have kept waiting until its end.
+                begin_ms = _BEGINNING_MS if selection.since_ms is None else selection.since_ms
+                pieces = [piece for piece in found if last_of_source_ms[piece.owner[0]] >= begin_ms]
                 if not pieces:
                     raise JournalError(selection.nothing_in(journal))
                 refused = _refused(spark, opened, selection)
             with steps.step(f"estimating {len(every)} scenarios"):
-                estimate_one = partial(_estimate_piece, scenarios=tuple(every), since_ms=selection.since_ms)
+                estimate_one = partial(
+                    _estimate_piece,
+                    scenarios=tuple(every),
+                    since_ms=selection.since_ms,
+                    last_of_source_ms={piece.owner[0]: last_of_source_ms[piece.owner[0]] for piece in pieces},
+                )
                 return map_pieces(spark, opened, pieces, read, _COLUMNS, estimate_one, waiting=True), refused
 
     (found, refused), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
@@ -138,6 +150,12 @@ def _earlier(selection: Selection, scenarios: Sequence[Scenario]) -> Selection:
     if selection.since_ms is None:
         return selection
     return replace(selection, since_ms=selection.since_ms - max(scenario.timeout_ms or 0 for scenario in scenarios))
+
+
+def _last_of_source_ms(spark: SparkSession, opened: OpenJournal) -> Mapping[str, int]:
+    """Return the time of the last record of each source, even if that record is not selected."""
+    span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
+    return (span or span_of_rows(opened.dataframe)).last_of_source_ms
 
 
 def _operations(found: list[Any], scenario: int, part: int) -> int:
@@ -185,7 +203,13 @@ def _range(name: str, low: float, high: float) -> str:
 
 
 def _estimate_piece(
-    table: pa.Table, _: int, piece: Piece, *, scenarios: Sequence[Scenario], since_ms: int | None
+    table: pa.Table,
+    _: int,
+    piece: Piece,
+    *,
+    scenarios: Sequence[Scenario],
+    since_ms: int | None,
+    last_of_source_ms: Mapping[str, int],
 ) -> list[Any]:
     table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
     trace = trace_of(table)
@@ -200,6 +224,7 @@ def _estimate_piece(
     on_deadline = expired & np.where(known, ~closing, trace.finished_ms >= trace.deadline_ms)
     anchor = int(table["anchor_ms"][0].as_py())
     begin = int(trace.parked_ms.min()) if since_ms is None else since_ms - anchor
+    process_last = last_of_source_ms[piece.owner[0]] - anchor
     waits = Waits(
         trace.parked_ms,
         trace.deadline_ms,
@@ -209,10 +234,12 @@ def _estimate_piece(
         plain(table["kind"]).fill_null("").to_pylist(),
         _keys(table),
         begin,
+        process_last,
     )
-    known = (trace.finished_ms >= begin) | (trace.outcomes == OUTCOMES.index(PENDING))  # the others have ended before
+    pending = trace.outcomes == OUTCOMES.index(PENDING)
+    known = (trace.finished_ms >= begin) | pending  # the others have ended before
     first = int(np.maximum(trace.parked_ms, begin)[known].min(initial=_WHOLE))
-    last = int(np.maximum(trace.parked_ms, trace.finished_ms)[known].max(initial=0))
+    last = int(np.where(pending, process_last, np.maximum(trace.parked_ms, trace.finished_ms))[known].max(initial=0))
     return [
         {"scenario": at, "purgatory": purgatory, "part": part, "bounds": bounds}
         | {"first_ms": first + anchor, "last_ms": last + anchor}

@@ -2,6 +2,8 @@
 
 import pathlib
 import zlib
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.replay.bounds import Scenario
 from purgatory.pipeline.replay.estimates import estimate_journal
+from purgatory.pipeline.report import compute
 from purgatory.pipeline.selection import Selection
 
 pytestmark = pytest.mark.timeout(170)
@@ -183,11 +186,11 @@ def test_operations_that_parked_before_since_wait_and_are_not_counted(
     shown = {
         r["scenario"]: [(r[f"{name}_low"], r[f"{name}_high"]) for name in figures] for r in found.table.to_pylist()
     }
-    waited = 400 + 401 + 300 + 100 + 50  # the pending operation waits until 1 ms after the last end
+    waited = 400 + 901 + 300 + 100 + 50  # the pending operation waits until 1 ms after the last end, of kind L
     assert shown == {
-        "as recorded": [(2, 2), (0, 0), (0, 0), (4, 4), (waited / 400, waited / 400)],
-        "timeout 2 s": [(2, 2), (0, 0), (0, 0), (4, 5), (waited / 400, (waited + 401) / 400)],
-        "max_parked=2": [(0, 0), (0, 0), (2, 2), (2, 2), ((400 + 401 + 50) / 400, (400 + 401 + 50) / 400)],
+        "as recorded": [(2, 2), (0, 0), (0, 0), (4, 4), (waited / 900, waited / 900)],
+        "timeout 2 s": [(2, 2), (0, 0), (0, 0), (4, 5), (waited / 900, (waited + 901) / 900)],
+        "max_parked=2": [(0, 0), (0, 0), (2, 2), (2, 2), ((400 + 901 + 50) / 900, (400 + 901 + 50) / 900)],
     }
     arguments = ["estimate", str(path), "--quiet", "--timeout", "9", "--since"]
     assert main([*arguments, str(BEGIN_MS), "--kind", "K"]) == 0
@@ -202,3 +205,120 @@ def test_operations_that_parked_before_since_wait_and_are_not_counted(
     said = capsys.readouterr().out
     assert "before the selected time" not in said
     assert "other kinds" not in said
+
+
+# Three runs of a server, one after another, each with the purgatories p and q.  The first two have pending operations.
+RUNS = (("first", 0, 1_500), ("second", 2_000, 6_000), ("third", 6_500, 9_000))
+
+
+def runs_of_a_server() -> list[dict[str, Any]]:
+    random = Random(16)
+    rows = []
+    for source, begin, end in RUNS:
+        for op_id in range(60):
+            parked = random.randrange(begin, end - 300)
+            wait, timeout = random.randrange(1, 300), random.choice((None, 50, 100, 250))
+            outcome = random.choice(("completed", "cancelled")) if timeout is None or wait < timeout else "expired"
+            finished = parked + (wait if outcome != "expired" or timeout is None else timeout)
+            purgatory = random.choice("pq")
+            due = None if timeout is None else BEGIN_MS + parked + timeout
+            rows.append(row(op_id, parked, finished, outcome, source=source, purgatory=purgatory, deadline=due))
+        for op_id in range(100, 140 if source == "first" else 109 if source == "second" else 100):
+            parked, purgatory = random.randrange(begin, end - 300), "p" if source == "first" else random.choice("pq")
+            due = None if op_id % 2 else BEGIN_MS + parked + 20_000
+            more = {"source": source, "purgatory": purgatory, "deadline": due, "finished_at": None}
+            rows.append(row(op_id, parked, 0, "pending", **more))
+    return rows
+
+
+def recounted(
+    rows: list[dict[str, Any]], selection: Selection, purgatory: str, timeout_ms: int | None
+) -> tuple[int, int, int, int]:
+    """The highest number of waiting operations in a run; the sum of all waits; and when the first and the last wait
+    that was recorded began and ended: by looking at every millisecond."""
+    since_ms, until_ms = selection.since_ms or 0, selection.until_ms
+    peaks, total, firsts, lasts = [], 0, [], []
+    for source in sorted({one["source"] for one in rows}):
+        of_source = [one for one in rows if one["source"] == source]
+        last_ms = max(one["finished_at"] or one["parked_at"] for one in of_source)
+        levels: Counter[int] = Counter()
+        for one in of_source:
+            parked, end = one["parked_at"], one["finished_at"] or last_ms + 1
+            if one["purgatory"] != purgatory or (until_ms is not None and parked >= until_ms):
+                continue
+            if (one["finished_at"] or last_ms) >= since_ms:
+                firsts.append(max(parked, since_ms))
+                lasts.append(one["finished_at"] or last_ms)
+            if timeout_ms is not None and one["deadline"] is not None:
+                end = min(end, parked + timeout_ms)
+            levels.update(range(max(parked, since_ms), end))
+        peaks.append(max(levels.values(), default=0))
+        total += sum(levels.values())
+    return max(peaks), total, min(firsts), max(lasts)
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_pending_operations_wait_until_the_last_record_of_their_source(
+    spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As counted in plain Python, and as in a report: with pending operations of a run that ended long before the
+    selected time, of one that ended in it, and of one whose last record is of another purgatory or not selected."""
+    rows = runs_of_a_server()
+    path = tmp_path / "journal"
+    path.mkdir()
+    for source, *_ in RUNS:
+        mine = [one for one in rows if one["source"] == source]
+        pq.write_table(pa.Table.from_pylist(mine, schema=ARROW_SCHEMA), path / f"{source}.parquet")
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
+    last_of_first = max(one["finished_at"] or one["parked_at"] for one in rows if one["source"] == "first")
+    for since_ms, until_ms in (
+        (None, None),
+        (last_of_first - 1, None),
+        (last_of_first, BEGIN_MS + 3_000),
+        (last_of_first + 1, BEGIN_MS + 3_000),
+        (BEGIN_MS + 4_000, None),
+        (BEGIN_MS + 7_000, None),
+    ):
+        for purgatory in "pq":
+            selection = Selection(since_ms, until_ms, (purgatory,))
+            # The longest timeout of the recording: it changes only pending operations, and those for certain.
+            found = estimate_journal(spark, str(path), [Scenario(250)], selection=selection).table.to_pylist()
+            for shown, timeout_ms in zip(found, (None, 250), strict=True):
+                peak, total, first_ms, last_ms = recounted(rows, selection, purgatory, timeout_ms)
+                assert shown["peak_low"] == peak, (selection, shown)
+                assert shown["mean_low"] == pytest.approx(total / (last_ms - first_ms), rel=1e-12), (selection, shown)
+            assert found[0]["peak_high"] == found[0]["peak_low"]
+            peaks = compute(spark, str(path), selection=selection).tables["peaks"].to_pylist()
+            assert [one["peak"] for one in peaks] == [found[0]["peak_low"]]
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
+def test_no_operation_waits_longer_than_its_process(
+    spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with a longer timeout, either: the first process had ended at the beginning of the selected time.  The last
+    record of the second one is of another purgatory: until then, its pending operation would have expired."""
+    first = [row(n, 0, 100, "expired", deadline=BEGIN_MS + 100) for n in range(3)]
+    first += [row(n, 0, 0, "pending", finished_at=None, deadline=None) for n in range(3, 9)]
+    second = [
+        row(1, 900, 1_000, "expired", source="t", deadline=BEGIN_MS + 1_000),
+        row(2, 1_100, 0, "pending", source="t", finished_at=None),
+        row(3, 1_100, 1_300, "completed", source="t", purgatory="q"),
+    ]
+    path = tmp_path / "journal"
+    path.mkdir()
+    for number, some in enumerate((first, second)):
+        pq.write_table(pa.Table.from_pylist(some, schema=ARROW_SCHEMA), path / f"part-{number}.parquet")
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
+    selection = Selection(BEGIN_MS + 1_050, purgatories=("p",))
+    scenarios = [Scenario(100_000), Scenario(150), Scenario(max_parked=2)]
+    found = estimate_journal(spark, str(path), scenarios, selection=selection).table.to_pylist()
+    figures = ("expired", "refused", "peak", "mean")
+    assert {r["scenario"]: [(r[f"{name}_low"], r[f"{name}_high"]) for name in figures] for r in found} == {
+        "as recorded": [(0, 0), (0, 0), (1, 1), (201 / 200, 201 / 200)],
+        "timeout 100 s": [(0, 0), (0, 0), (1, 2), (201 / 200, (201 + 251) / 200)],
+        "timeout 0.15 s": [(1, 1), (0, 0), (1, 1), (150 / 200, 150 / 200)],
+        "max_parked=2": [(0, 0), (0, 0), (1, 1), (201 / 200, 201 / 200)],
+    }

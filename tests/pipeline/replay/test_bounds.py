@@ -148,16 +148,22 @@ ANY_TIME = st.tuples(
 
 @given(
     st.lists(ANY_TIME, max_size=25),
-    st.integers(0, 60),
+    st.integers(0, 90),
+    st.sampled_from((0, 7, 50)),
     st.sampled_from((None, 3, 30)),
     st.sampled_from((None, 1, 2, 4)),
 )
 def test_operations_that_parked_before_the_selected_time_only_wait(
-    operations: list[tuple[int, int, int, int]], since_ms: int, timeout_ms: int | None, limit: int | None
+    operations: list[tuple[int, int, int, int]],
+    since_ms: int,
+    more_ms: int,
+    timeout_ms: int | None,
+    limit: int | None,
 ) -> None:
     """As in a simulation of every millisecond: they are part of the peak, of the sum of waits from the selected time
     on, and of what a limit counts; no other figure counts them.  The simulation lets operations park first and wait as
-    long as they can, or end first and as early as they can."""
+    long as they can, or end first and as early as they can.  Pending operations wait until the last record of the
+    process, which may be that of another purgatory, and nothing waits longer."""
     rows = []
     for parked, timeout, wait, outcome in sorted(operations):
         expired = 0 <= timeout <= wait
@@ -165,13 +171,31 @@ def test_operations_that_parked_before_the_selected_time_only_wait(
         rows.append((parked, parked + timeout if timeout >= 0 else -1, end, EXPIRED if expired else outcome))
         if rows[-1][3] == PENDING:
             rows[-1] = (*rows[-1][:2], -1, PENDING)
-    recorded = dataclasses.replace(waits(*rows), since_ms=since_ms)
+    known = max([0, *(parked for parked, *_ in rows), *(end for _, _, end, _ in rows)])
+    last = known + more_ms
+    recorded = dataclasses.replace(waits(*rows), since_ms=since_ms, process_last_ms=last)
     found = one(recorded, timeout_ms=timeout_ms, max_parked=limit)
-    last = max([since_ms, *(parked for parked, *_ in rows), *(end for _, _, end, _ in rows)])
-    sides = [simulated(rows, since_ms, timeout_ms, limit, last, upper=upper) for upper in (False, True)]
+    # What expired and would wait longer does so as long as anything is known to have waited in the selected time.
+    longest = last if any(outcome == PENDING for *_, outcome in rows) else min(last, max(known, since_ms))
+    sides = [simulated(rows, since_ms, timeout_ms, limit, last, longest, upper=upper) for upper in (False, True)]
     expected = [(min(pair), max(pair)) for pair in zip(*sides, strict=True)]
     assert found.operations == sum(parked >= since_ms for parked, *_ in rows)
     assert [found.completed, found.expired, found.refused, found.peak, found.total_ms] == expected
+
+
+def test_a_pending_operation_waits_as_long_as_its_process() -> None:
+    """If the process had ended before the selected time, nothing waits; neither do operations that expired and would
+    have waited longer.  If it went on, a shorter timeout would have come first."""
+    recorded = waits((0, -1, -1, PENDING), (2, 90, -1, PENDING), (5, 15, 15, EXPIRED))
+    ended = dataclasses.replace(recorded, since_ms=21, process_last_ms=19)
+    for timeout_ms in (None, 500):
+        assert one(ended, timeout_ms=timeout_ms) == Bounds(0, (0, 0), (0, 0), (0, 0), (0, 0), (0, 0))
+    still = dataclasses.replace(recorded, since_ms=20, process_last_ms=20)
+    assert (one(still).peak, one(still).total_ms) == ((2, 2), (2, 2))
+    assert (one(still, timeout_ms=500).peak, one(still, max_parked=1).peak) == ((2, 3), (1, 1))
+    longer = dataclasses.replace(recorded, process_last_ms=50)
+    assert (one(longer).total_ms, one(longer, timeout_ms=30).total_ms) == ((110, 110), (91, 111))
+    assert one(longer, timeout_ms=30).expired == (1, 2)
 
 
 def simulated(
@@ -180,6 +204,7 @@ def simulated(
     timeout_ms: int | None,
     limit: int | None,
     last: int,
+    longest: int,
     *,
     upper: bool,
 ) -> tuple[int, int, int, int, int]:
@@ -192,7 +217,7 @@ def simulated(
         if due is not None and due < end:
             end, expired = due, True
         elif due is not None and expired and due > end:
-            end, expired = (min(due, last + 1), True) if upper else (end, False)
+            end, expired = (min(due, longest + 1), True) if upper else (end, False)
         ends.append(end)
         late.append(expired)
     inside: set[int] = set()
