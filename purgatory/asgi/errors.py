@@ -125,13 +125,7 @@ class PurgatoryErrorMiddleware:
             try:
                 await send(message)
             except Exception as error:
-                if not is_disconnect(error):
-                    raise
-                gone.append(error)
-                if isinstance(error, OSError):
-                    raise
-                gone.append(ConnectionAbortedError("the client has disconnected"))  # frameworks handle this error
-                raise gone[-1] from error
+                _raise_disconnect(error, gone)
 
         try:
             await self.app(scope, receive, watched_send)
@@ -151,16 +145,22 @@ class PurgatoryErrorMiddleware:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = ""
+        gone: list[BaseException] = []
 
         async def watched_send(message: Message) -> None:
             nonlocal sent
             if message["type"] != "websocket.send":
                 sent = message["type"]
-            await send(message)
+            try:
+                await send(message)
+            except Exception as error:
+                _raise_disconnect(error, gone)
 
         try:
             await self.app(scope, receive, watched_send)
         except Exception as error:
+            if gone and _comes_from(error, gone):
+                return
             cause = _cause(error)
             if cause is None:
                 raise
@@ -252,6 +252,17 @@ def _response(error: Exception) -> tuple[int, str]:
     return 503, "too many requests are waiting"
 
 
+def _raise_disconnect(error: Exception, gone: list[BaseException]) -> None:
+    """Raise the error of a ``send()``, as an OSError if the client has disconnected, and then record it in ``gone``."""
+    if not is_disconnect(error):
+        raise error
+    gone.append(error)
+    if isinstance(error, OSError):
+        raise error
+    gone.append(ConnectionAbortedError("the client has disconnected"))  # frameworks handle this error
+    raise gone[-1] from error
+
+
 def _cause(error: BaseException) -> Exception | None:
     """Return the exception to respond to, or None.
 
@@ -304,7 +315,7 @@ def _comes_from(error: BaseException, causes: list[BaseException]) -> bool:
         for _ in range(_LONGEST_CHAIN):
             if cause is None or cause in causes:
                 break
-            stands_for_context = isinstance(cause, _REPLACING) or type(cause).__name__ in _DISCONNECTS
+            stands_for_context = isinstance(cause, _REPLACING) or type(cause).__name__ in _BESIDE
             cause = cause.__cause__ or (cause.__context__ if stands_for_context else None)
         if cause not in causes:
             return False

@@ -393,6 +393,28 @@ async def test_an_error_that_states_a_disconnect_as_its_cause_ends_quietly() -> 
     await PurgatoryErrorMiddleware(app)(http_scope(), _never, send)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("error", [None, WebSocketDisconnect(), Boom()])
+async def test_a_websocket_that_sends_to_a_client_that_is_gone(gone: Exception, error: Exception | None) -> None:
+    """The error of ``send()``, or the framework's in its place, ends the endpoint quietly; a bug does not."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        try:
+            await send({"type": "websocket.send", "text": "a"})
+        except OSError:
+            if error is None:
+                raise
+            raise error  # noqa: B904 - as Starlette does, without a cause
+
+    async def send(message: Message) -> None:
+        if message["type"] == "websocket.send":
+            raise gone
+
+    with pytest.raises(Boom) if isinstance(error, Boom) else contextlib.nullcontext():
+        await PurgatoryErrorMiddleware(app)(websocket_scope(), _never, send)  # type: ignore[arg-type]
+
+
 async def test_another_runtime_error_of_send_is_raised() -> None:
     """A server raises RuntimeError for messages in a wrong order, too."""
 
