@@ -243,7 +243,7 @@ class _Window:
         while len(copies) > 1 and now - copies[1][0] >= _WINDOW - _TOLERANCE:
             copies = copies[1:]
         _, wait_before, late_before = copies[0]
-        self._copies = [*copies, latest] if now - copies[-1][0] >= _STEP else copies
+        self._copies = [*copies, latest] if now - copies[-1][0] >= _STEP - _TOLERANCE else copies
         counters = purgatory._core.counters
         return (
             quantiles_between(wait_before, wait, counters.wait.max_ms),
