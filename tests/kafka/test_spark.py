@@ -240,3 +240,24 @@ def test_the_commands_of_the_page_go_on_after_a_kill(
     expected = in_one_go(trace(1, 20))
     found = names["once"].selectExpr("group", "op_id", "outcome", "unix_millis(parked_at)", "unix_millis(finished_at)")
     assert sorted(tuple(row) for row in found.collect()) == [end[:5] for end in expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "One of the following options must be specified for Kafka source: "),
+        ({"subscribe": "rows", "assign": "{}"}, "Only one of the following options can be specified for Kafka source: "),
+        ({"subscribe": "rows", "kafka.auto.offset.reset": "earliest"}, "Kafka option 'auto.offset.reset' "),
+    ],
+    ids=["no topic", "two choices of topics", "an option that Spark sets itself"],
+)
+def test_options_that_the_source_refuses_are_an_error_in_one_line(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, str], said: str
+) -> None:
+    """Spark refuses them before it connects to a broker."""
+    command = ["stream", "--source", "kafka", "--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "c")]
+    for name, value in {"kafka.bootstrap.servers": "127.0.0.1:1", **options}.items():
+        command += ["--source-option", f"{name}={value}"]
+    assert main(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: the source cannot be read: {said}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -319,7 +319,7 @@ class _QueryRun:
         settings = self.settings
         try:
             rows = parse_rows(read_stream(self.spark, settings), settings.max_ahead)
-        except AnalysisException as error:
+        except (AnalysisException, IllegalArgumentException) as error:  # the latter for options of Kafka
             raise StreamFailed(f"the source cannot be read: {_first_line(error)}") from error
         assert settings.shards is not None
         writer = (
