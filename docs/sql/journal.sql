@@ -59,7 +59,7 @@ SELECT purgatory, outcome,
 FROM operations WHERE NOT immediate AND wait_ms IS NOT NULL GROUP BY ALL ORDER BY purgatory, outcome, "from";
 
 -- One row per purgatory and minute, and one per kind.  Refused operations have no rows of their own and no kind;
--- `dropped` rows contain their number.
+-- `dropped` rows contain their number.  They are spread evenly over the time range of such a row.
 CREATE VIEW over_time AS
 SELECT purgatory, kind, minute, count(outcome) AS operations, count(*) FILTER (outcome = 'expired') AS expired,
     count(*) FILTER (outcome = 'expired_by_closing') AS expired_by_closing, sum(refused)::BIGINT AS refused,
@@ -69,7 +69,10 @@ FROM (
     SELECT purgatory, kind, date_trunc('minute', parked_at) AS minute, outcome,
         CASE WHEN NOT immediate THEN wait_ms END AS wait_ms, late_ms, 0 AS refused FROM operations
     UNION ALL
-    SELECT purgatory, NULL, date_trunc('minute', parked_at), NULL, NULL, NULL, refused FROM journal WHERE refused > 0
+    SELECT purgatory, NULL, date_trunc('minute', parked_at + to_milliseconds(n * range_ms // (2 * refused))),
+        NULL, NULL, NULL, 1
+    FROM (SELECT purgatory, parked_at, refused, epoch_ms(finished_at) - epoch_ms(parked_at) AS range_ms,
+            unnest(range(1, 2 * refused, 2)) AS n FROM journal WHERE refused > 0)
 )
 GROUP BY GROUPING SETS ((purgatory, minute), (purgatory, kind, minute))
 HAVING GROUPING(kind) = 1 OR kind IS NOT NULL ORDER BY purgatory, kind NULLS FIRST, minute;

@@ -246,7 +246,10 @@ def test_the_commands_of_the_page_go_on_after_a_kill(
     ("options", "said"),
     [
         ({}, "One of the following options must be specified for Kafka source: "),
-        ({"subscribe": "rows", "assign": "{}"}, "Only one of the following options can be specified for Kafka source: "),
+        (
+            {"subscribe": "rows", "assign": "{}"},
+            "Only one of the following options can be specified for Kafka source: ",
+        ),
         ({"subscribe": "rows", "kafka.auto.offset.reset": "earliest"}, "Kafka option 'auto.offset.reset' "),
     ],
     ids=["no topic", "two choices of topics", "an option that Spark sets itself"],

@@ -20,6 +20,7 @@ from purgatory.pipeline.locations import Location, file_at
 from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
 from purgatory.pipeline.output.table_files import write_table
+from purgatory.pipeline.report.aggregates import refused_within
 from purgatory.pipeline.report.one_pass import reads_files, span_of_rows
 from purgatory.pipeline.report.time_span import span_of_files
 from purgatory.pipeline.selected_rows import batch_overlapping, needed_columns, overlapping, read_batches, row_groups
@@ -285,7 +286,7 @@ def _row(
 def _refused(spark: SparkSession, opened: OpenJournal, selection: Selection) -> dict[str, int]:
     """Return the number of operations that each purgatory refused in the recording.
 
-    A row counts in full if its time overlaps the selected time, as in a report.
+    Of a range of time that extends beyond the selected time, only a part counts, as in a report.
     """
     if reads_files(spark, opened):
         assert opened.files is not None
@@ -296,8 +297,22 @@ def _refused(spark: SparkSession, opened: OpenJournal, selection: Selection) -> 
                 if "refused" not in batch.schema.names:
                     break
                 noted = batch.filter(pc.greater(batch["refused"], 0))
-                for row in batch_overlapping(noted, selection).to_pylist():
-                    total[row["purgatory"]] = total.get(row["purgatory"], 0) + row["refused"]
+                _add(total, refused_within(batch_overlapping(noted, selection), selection))
         return total
     rows = overlapping(opened.dataframe, selection).where(F.col("refused") > 0)
-    return {row[0]: row[1] for row in rows.groupBy("purgatory").agg(F.sum("refused")).collect()}
+    beyond = F.lit(False)
+    if selection.since_ms is not None:
+        beyond |= F.unix_millis("parked_at") < selection.since_ms
+    if selection.until_ms is not None:
+        beyond |= F.unix_millis("finished_at") > selection.until_ms
+    whole = rows.where(~beyond).groupBy("purgatory").agg(F.sum("refused")).collect()
+    total = {row[0]: row[1] for row in whole}
+    parts = rows.where(beyond).select("purgatory", "refused", "parked_at", "finished_at").toArrow()
+    for batch in parts.to_batches():
+        _add(total, refused_within(batch, selection))
+    return total
+
+
+def _add(total: dict[str, int], numbers: dict[str, int]) -> None:
+    for name, number in numbers.items():
+        total[name] = total.get(name, 0) + number

@@ -15,7 +15,9 @@ subject        names                        contents
 ``at once``    purgatory, kind              the same for immediate operations
 ``time wait``  purgatory, kind              histogram of steps of time and waits; see :func:`step_and_duration`
 ``time late``  purgatory, kind              histogram of steps of time and lateness
-``refused``    purgatory                    histogram of steps of time
+``refused``    purgatory                    histogram of steps of time; see :func:`_add_refused`
+``notes``      purgatory                    histogram of the steps that notes of refused operations cover; see
+                                            :func:`covered_steps`
 ``parked``     purgatory                    histogram of arrivals by bucket
 ``ended``      purgatory                    histogram of ends by bucket
 ``change``     purgatory, slab              histogram: net change of the number of parked operations by millisecond
@@ -66,10 +68,12 @@ __all__ = [
     "add_key_rows",
     "add_rows",
     "added",
+    "covered_steps",
     "durations_by_step",
     "durations_within",
     "lower_bound",
     "quantiles",
+    "refused_within",
     "rounded",
     "step_and_duration",
 ]
@@ -102,6 +106,7 @@ _MOST_CELLS: Final = 4_000_000  # in an array that counts by position
 _CELLS_PER_CHANGE: Final = 4
 _FEW_CELLS: Final = 10_000
 _MOST_KEY_ROWS: Final = 1_000_000
+_MOST_COVERED: Final = 1 << 12  # the most steps of a note of refused operations, for its code
 # A cell that is a table begins with these bytes; pickled data begins with another byte.  Arrow needs the rest to be
 # aligned.
 _IS_TABLE: Final = b"table".ljust(64)
@@ -269,7 +274,7 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
     parked_us, finished_us = _us(rows["parked_at"]), _us(rows["finished_at"])
     is_operation = _among(outcome, outcomes, lambda name: name != DROPPED)
     _add_sources(aggregates, rows, source, sources, is_operation, parked_us, finished_us)
-    _add_refused(aggregates, rows, purgatory, purgatories, _floor_ms(parked_us) // span.step_ms)
+    _add_refused(aggregates, rows, purgatory, purgatories, span)
     finished_all, deadline_all = _floor_ms(finished_us), _floor_ms(_us(rows["deadline"]))
     outcome, outcomes = _with_closing(rows, outcome, outcomes, finished_all, deadline_all)
     wait_all = np.where(finished_all == _NONE, 0, finished_all - _floor_ms(parked_us))
@@ -496,15 +501,82 @@ def _with_closing(
     return np.where(expired & early, len(outcomes), outcome), [*outcomes, BY_CLOSING]
 
 
-def _add_refused(aggregates: Aggregates, rows: pa.RecordBatch, purgatory: Any, names: list[str], step: Any) -> None:
+def _add_refused(aggregates: Aggregates, rows: pa.RecordBatch, purgatory: Any, names: list[str], span: Span) -> None:
+    """Count the refused operations of each step as if those of a note were evenly spaced over the note's time range.
+
+    The parts of a note that are outside the selected time are not counted.
+    """
     if "refused" not in rows.schema.names or rows["refused"].null_count == rows.num_rows:
         return
+    some, number, first_ms, end_ms, from_ms, to_ms = _refused_ranges(rows, span.selection)
+    purgatory = purgatory[some]
+    step = from_ms // span.step_ms
+    more = (to_ms - 1) // span.step_ms - step
+    cut = (from_ms != first_ms) | (to_ms != end_ms) | (more >= _MOST_COVERED)
+    codes = (step * _MOST_COVERED + np.minimum(more, _MOST_COVERED - 1)) * 2 + cut
+    for index in np.unique(purgatory).tolist():
+        mine = purgatory == index
+        values, counts = _summed(codes[mine], number[mine])
+        aggregates.add(("notes", names[index]), values=values, counts=counts)
+    before = _refused_before(number, first_ms, end_ms, from_ms)
+    while len(step):  # one step of each note at a time
+        border_ms = np.minimum((step + 1) * span.step_ms, to_ms)
+        upto = _refused_before(number, first_ms, end_ms, border_ms)
+        here = upto - before
+        for index in np.unique(purgatory[here > 0]).tolist():
+            mine = (purgatory == index) & (here > 0)
+            values, counts = _summed(step[mine], here[mine])
+            aggregates.add(("refused", names[index]), values=values, counts=counts)
+        left = border_ms < to_ms
+        number, purgatory, first_ms, end_ms, to_ms = (
+            each[left] for each in (number, purgatory, first_ms, end_ms, to_ms)
+        )
+        before, step = upto[left], step[left] + 1
+
+
+def refused_within(rows: pa.RecordBatch, selection: Selection) -> dict[str, int]:
+    """Return the number of refused operations of each purgatory that count as refused in the selected time.
+
+    ``rows`` has the columns ``purgatory``, ``refused``, ``parked_at``, and ``finished_at``.
+    """
+    some, number, first_ms, end_ms, from_ms, to_ms = _refused_ranges(rows, selection)
+    here = _refused_before(number, first_ms, end_ms, to_ms) - _refused_before(number, first_ms, end_ms, from_ms)
+    purgatory, names = _encoded(rows["purgatory"])
+    found = {index: int(here[purgatory[some] == index].sum()) for index in np.unique(purgatory[some]).tolist()}
+    return {names[index]: total for index, total in found.items() if total}
+
+
+def _refused_ranges(rows: pa.RecordBatch, selection: Selection) -> tuple[Any, ...]:
+    """Return which rows report operations refused in the selected time, their numbers, and in milliseconds the begin
+    and the end of each range and of its selected part.
+    """
     refused = rows["refused"].cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    some = np.flatnonzero(refused)
-    for index in np.unique(purgatory[some]).tolist():
-        mine = some[purgatory[some] == index]
-        values, counts = _summed(step[mine], refused[mine])
-        aggregates.add(("refused", names[index]), values=values, counts=counts)
+    first_ms, finished_ms = (_floor_ms(_us(rows[name])) for name in ("parked_at", "finished_at"))
+    end_ms = np.maximum(finished_ms, first_ms + 1)
+    from_ms = first_ms if selection.since_ms is None else np.maximum(first_ms, selection.since_ms)
+    to_ms = end_ms if selection.until_ms is None else np.minimum(end_ms, selection.until_ms)
+    some = np.flatnonzero((refused > 0) & (from_ms < to_ms))
+    return some, *(each[some] for each in (refused, first_ms, end_ms, from_ms, to_ms))
+
+
+def _refused_before(number: Any, first_ms: Any, end_ms: Any, at_ms: Any) -> Any:
+    """Return how many of a note's ``number`` operations count as refused before a time.
+
+    The operations are evenly spaced over the range of the note: operation ``i`` of ``n`` (from 0) is at
+    ``(i + 1/2) / n`` of the range.  The parts of a range therefore add up to the number.
+    """
+    part = number.astype(np.float64) * (at_ms - first_ms) / (end_ms - first_ms)
+    return np.clip(np.ceil(part - 0.5), 0, number).astype(np.int64)
+
+
+def covered_steps(notes: Aggregate) -> tuple[Any, Any, Any]:
+    """Return the first and the last step that each note covers, and whether the note covers others too.
+
+    It does if a part of it is outside the selected time, or if it covers more than 4,096 steps.
+    """
+    codes, cut = np.divmod(notes.values, 2)
+    first, more = np.divmod(codes, _MOST_COVERED)
+    return first, first + more, cut > 0
 
 
 def _add_times(

@@ -48,6 +48,7 @@ __all__ = [
     "hot_keys",
     "hot_tables",
     "key_shares",
+    "notes_of_refused",
     "reads_files",
     "span_of_rows",
     "tables_of",
@@ -166,6 +167,11 @@ def waits_by_step(aggregates: Aggregates) -> dict[tuple[str, str | None], Aggreg
         for of_kind in (None, kind):
             found.setdefault((purgatory, of_kind), []).append(one)
     return {names: added(some) for names, some in found.items()}
+
+
+def notes_of_refused(aggregates: Aggregates) -> dict[str, Aggregate]:
+    """Return, for each purgatory, the histogram of the steps that its notes of refused operations cover."""
+    return {purgatory: one for (purgatory,), one in aggregates.of("notes")}
 
 
 # The passes

@@ -21,7 +21,16 @@ from purgatory.pipeline.spark.progress import Steps, progress
 from purgatory.pipeline.spark.workers import ship_package
 
 from .aggregates import HOT_OUTCOMES, Aggregate, Aggregates, Span
-from .one_pass import first_pass, hot_tables, key_shares, reads_files, span_of_rows, tables_of, waits_by_step
+from .one_pass import (
+    first_pass,
+    hot_tables,
+    key_shares,
+    notes_of_refused,
+    reads_files,
+    span_of_rows,
+    tables_of,
+    waits_by_step,
+)
 from .time_span import TimeSpan, at, deploys_of, span_of_files
 from .unusual_intervals import OWN_THRESHOLD, Names, TimeSteps, find_own_times
 from .verdicts import KeyShares
@@ -44,7 +53,8 @@ class Report:
     ``over_time``.  ``files``: None if only Spark can list the journal.  ``waits_by_step``: see
     :class:`~purgatory.pipeline.report.unusual_intervals.TimeSteps`.  ``deploys``: when new runs of servers began.
     ``key_shares``: the keys of the worst interval, if any.  ``span``: the times of the first and the last record of the
-    whole journal, whatever is selected.
+    whole journal, whatever is selected.  ``notes``: see
+    :class:`~purgatory.pipeline.report.unusual_intervals.TimeSteps`.
     """
 
     journal: str
@@ -59,13 +69,15 @@ class Report:
     deploys: tuple[datetime, ...] = ()
     key_shares: KeyShares | None = None
     span: tuple[datetime, datetime] | None = None
+    notes: Mapping[str, Aggregate] = field(default_factory=dict)
 
     @property
     def steps(self) -> TimeSteps:
         """The table over time, with the waits from which it is computed."""
         until_ms = self.selection.until_ms
         whole = until_ms is None or self.last_at.timestamp() * 1000 < until_ms
-        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms, whole, not self.selection.kinds)
+        every_kind = not self.selection.kinds
+        return TimeSteps(self.tables["over_time"], self.waits_by_step, self.step_ms, whole, every_kind, self.notes)
 
     @property
     def operations(self) -> int:
@@ -122,22 +134,24 @@ def compute(
 
     def work(
         opened: OpenJournal,
-    ) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate], KeyShares | None]:
+    ) -> tuple[dict[str, pa.Table], Span, TimeSpan, TimeSteps, KeyShares | None]:
         with progress(spark, _STEPS, console) as steps:
-            made, span, whole, waits = _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
+            made, span, whole, own_steps = _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
         if not interval_keys:
-            return made, span, whole, waits, None
-        own_steps = TimeSteps(made["over_time"], waits, span.step_ms, every_kind=not selection.kinds)
+            return made, span, whole, own_steps, None
         own = find_own_times(own_steps, OWN_THRESHOLD)
-        return made, span, whole, waits, find_key_shares(spark, opened, own, selection)
+        return made, span, whole, own_steps, find_key_shares(spark, opened, own, selection)
 
-    (made, span, whole, waits, keys), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
+    (made, span, whole, over_time, keys), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
     now = datetime.now(UTC)
     deploys = deploys_of(whole, span.step_ms, selection, int(now.timestamp() * 1000))
     skipped, step_ms = opened.skipped, span.step_ms
     within = (at(whole.first_ms), at(whole.last_ms))
-    return Report(journal, made, span.bucket_ms, files, skipped, now, selection, step_ms, waits, deploys, keys, within)
+    waits, notes = over_time.waits, over_time.notes
+    return Report(
+        journal, made, span.bucket_ms, files, skipped, now, selection, step_ms, waits, deploys, keys, within, notes
+    )
 
 
 def find_key_shares(
@@ -172,7 +186,7 @@ def _tables(
     step_ms: int | None,
     selection: Selection,
     steps: Steps,
-) -> tuple[dict[str, pa.Table], Span, TimeSpan, Mapping[Names, Aggregate]]:
+) -> tuple[dict[str, pa.Table], Span, TimeSpan, TimeSteps]:
     with steps.step("all rows"):
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
@@ -186,13 +200,19 @@ def _tables(
         aggregates = first_pass(spark, opened, selected, top)
         _check_outcomes(journal, aggregates)
         made = tables_of(aggregates, selected)
-        waits = waits_by_step(aggregates)
+        over_time = TimeSteps(
+            made["over_time"],
+            waits_by_step(aggregates),
+            chosen_step_ms,
+            every_kind=not selection.kinds,
+            notes=notes_of_refused(aggregates),
+        )
     if not made["outcomes"].num_rows:
         raise JournalError(selection.nothing_in(journal))
     with steps.step("hot keys"):
         made |= hot_tables(spark, opened, aggregates, top, selection)
     made["peaks"] = _peaks(made["occupancy"])
-    return made, selected, span, waits
+    return made, selected, span, over_time
 
 
 def _check_times(journal: str, span: TimeSpan, *lengths_ms: int) -> None:

@@ -12,6 +12,11 @@ For a step with ``n`` operations, a difference is more than chance if:
     wait.
 
 ``z`` is 5, a higher value than for the figures of whole journals, because there are hundreds of steps.
+
+A note of refused operations covers a range of time.  Where in this range they were refused is unknown, so the share of
+refused operations is judged in **windows** of 1, 2, 4, ... steps: the shortest ones in which at least three quarters of
+the refused operations have ranges that do not extend beyond a window.  A window is worse if it is worse even without
+the refused operations whose ranges extend beyond it, and better if it is better even with all of these.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,13 +26,14 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from operator import itemgetter
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
 
-from .aggregates import BY_CLOSING, QUANTILES, Aggregate, durations_within, quantiles
+from .aggregates import BY_CLOSING, QUANTILES, Aggregate, covered_steps, durations_within, quantiles
 from .verdicts import LEAST_ABOVE, RESOLUTION_S, share_verdict
 
 __all__ = ["OWN_THRESHOLD", "REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
@@ -40,6 +46,7 @@ _OUTCOMES: Final = (EXPIRED, FAILED, CANCELLED)
 _STANDARD_ERRORS: Final = 5.0
 _ROUNDING: Final = 1 / 128  # a quantile of a step can be too low by this share
 _MOST_ROUNDS: Final = 5
+_WITHIN_A_WINDOW: Final = 0.75  # the least share of refused operations whose ranges do not extend beyond a window
 TIMES: Final = pa.schema(
     {
         **dict.fromkeys(("verdict", "measure", "purgatory", "kind", "outcome"), pa.string()),
@@ -61,7 +68,10 @@ class TimeSteps(NamedTuple):
     ``waits``: for each purgatory and kind, a histogram from
     :func:`~purgatory.pipeline.report.aggregates.step_and_duration`.  ``whole``: whether the steps reach the end of the
     journal; False if a selected time ends before it.  ``every_kind``: whether the steps have the operations of all
-    kinds.  Otherwise, the share of refused operations is unknown, because their kinds are.
+    kinds.  Otherwise, the share of refused operations is unknown, because their kinds are.  ``notes``: for each
+    purgatory, the steps that its notes of refused operations cover, for
+    :func:`~purgatory.pipeline.report.aggregates.covered_steps`.  Without an entry, the steps of the refused operations
+    are known.
     """
 
     over_time: pa.Table
@@ -69,6 +79,7 @@ class TimeSteps(NamedTuple):
     step_ms: int
     whole: bool = True
     every_kind: bool = True
+    notes: Mapping[str, Aggregate] = MappingProxyType({})
 
     def by_name(self) -> dict[Names, list[Row]]:
         """Return the steps of each purgatory, and of each kind if the purgatory has several."""
@@ -102,7 +113,8 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
                 rows += _intervals(judged, journal, {"measure": wait[0], "unit": "seconds"}, names)
         if names in counts:
             for outcome in _outcomes(names, journal):
-                judged = _judged_shares(steps, outcome, threshold, counts[names])
+                parts = _windows(steps, journal, names[0]) if outcome == REFUSED else steps
+                judged = _judged_shares(parts, outcome, threshold, counts[names])
                 rows += _intervals(judged, journal, {"measure": "share", "unit": "share", "outcome": outcome}, names)
     return _table(rows, journal)
 
@@ -120,10 +132,11 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
             about = {"measure": wait[0], "unit": "seconds"}
             rows += _intervals(_set_aside(steps, by_waits, itemgetter(wait[1])), journal, about, names)
         for outcome in _outcomes(names, journal):
-            by_share = partial(_judged_shares, steps, outcome, threshold)
+            parts = _windows(steps, journal, names[0]) if outcome == REFUSED else steps
+            by_share = partial(_judged_shares, parts, outcome, threshold)
             about = {"measure": "share", "unit": "share", "outcome": outcome}
             share = partial(_share_of, outcome=outcome)
-            rows += _intervals(_set_aside(steps, by_share, share), journal, about, names)
+            rows += _intervals(_set_aside(parts, by_share, share), journal, about, names)
     return _table([row for row in rows if row["verdict"] == "worse"], journal)
 
 
@@ -204,12 +217,59 @@ def _judged_shares(steps: Sequence[Row], outcome: str, threshold: float, before:
     known, number = _share(before, outcome)
     usual = known / number if number else 0.0
     judged = FAILED if outcome == REFUSED else outcome  # a refused operation is as bad as a failed one
-    for row in steps:
-        found, n = _share([row], outcome)
+
+    def judge(found: int, n: int) -> str:
         here = found / n if n else 0.0
         enough = n and number and abs(here - usual) * n >= LEAST_ABOVE
-        verdict = share_verdict(usual, here, (number, n), judged, threshold, _STANDARD_ERRORS) if enough else "same"
-        yield _Judged(row, verdict, usual, here, found, n)
+        return share_verdict(usual, here, (number, n), judged, threshold, _STANDARD_ERRORS) if enough else "same"
+
+    for row in steps:
+        found, n = _share([row], outcome)
+        verdict = judge(found, n)
+        if verdict != "same" and outcome == REFUSED and _LEAST in row:
+            surely = row[_LEAST if verdict == "worse" else _MOST]
+            if judge(surely, row["operations"] + surely) != verdict:
+                verdict = "unclear"
+        yield _Judged(row, verdict, usual, found / n if n else 0.0, found, n)
+
+
+_LEAST: Final = "least refused"  # only the refused operations whose ranges do not extend beyond the window
+_MOST: Final = "most refused"  # all refused operations whose ranges overlap the window
+
+
+def _windows(steps: list[Row], journal: TimeSteps, purgatory: str) -> list[Row]:
+    """Return windows of the steps of a purgatory, for the share of refused operations."""
+    if purgatory not in journal.notes:
+        return steps
+    notes = journal.notes[purgatory]
+    first, last, beyond = covered_steps(notes)
+    numbers = [journal.number_of(row["bucket"]) for row in steps]
+    length = 1
+    while length < numbers[-1] - numbers[0] + 1:
+        inside = (first // length == last // length) & ~beyond
+        if notes.counts[inside].sum() >= _WITHIN_A_WINDOW * notes.counts[~beyond].sum():
+            break
+        length *= 2
+    step = timedelta(milliseconds=journal.step_ms)
+    end = steps[-1]["bucket"] + step
+    found: dict[int, Row] = {}
+    for number, row in zip(numbers, steps, strict=True):
+        window = found.get(number // length)
+        if window is None:
+            begin = row["bucket"] - number % length * step
+            window = found[number // length] = {
+                "bucket": max(begin, steps[0]["bucket"]),
+                "until": min(begin + length * step, end),
+                **dict.fromkeys(("operations", REFUSED), 0),
+            }
+        for name in ("operations", REFUSED):
+            window[name] += row[name]
+    inside = (first // length == last // length) & ~beyond
+    for number, window in found.items():
+        here = (first // length <= number) & (number <= last // length)
+        window[_LEAST] = int(notes.counts[here & inside].sum())
+        window[_MOST] = int(notes.counts[here].sum())
+    return list(found.values())
 
 
 def _judge_by_own_waits(
@@ -272,7 +332,7 @@ def _intervals(judged: Iterable[_Judged], journal: TimeSteps, about: Row, names:
     step = timedelta(milliseconds=journal.step_ms)
     held: list[_Judged] = []
     for each in judged:
-        if held and (each.verdict != held[0].verdict or each.row["bucket"] != held[-1].row["bucket"] + step):
+        if held and (each.verdict != held[0].verdict or each.row["bucket"] != _until(held[-1].row, step)):
             yield _interval(held, step, journal, about, names)
             held = []
         if each.verdict in ("worse", "better"):
@@ -296,10 +356,16 @@ def _interval(held: list[_Judged], step: timedelta, journal: TimeSteps, about: R
         "purgatory": names[0],
         "kind": names[1],
         "since": held[0].row["bucket"],
-        "until": held[-1].row["bucket"] + step,
+        "until": _until(held[-1].row, step),
         "baseline": usual,
         "journal": figure,
         "extreme": extreme.here,
         "extreme_at": extreme.row["bucket"],
         "operations": sum(each.row["operations"] for each in held),
     }
+
+
+def _until(row: Row, step: timedelta) -> datetime:
+    """Return the end of a step or of a window."""
+    until: datetime = row.get("until", row["bucket"] + step)
+    return until

@@ -116,7 +116,7 @@ def test_settings_that_cannot_be_are_refused(journal: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
-def test_refused_operations_count_if_their_time_overlaps(
+def test_refused_operations_count_as_far_as_their_time_overlaps(
     spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a report; a purgatory that has refused every operation counts too, but not one that is not selected."""
@@ -125,6 +125,7 @@ def test_refused_operations_count_if_their_time_overlaps(
         row(1, 0, 400, "completed"),
         note | {"purgatory": "p", "refused": 1, "parked_at": BEGIN_MS - 90, "finished_at": BEGIN_MS - 1},
         note | {"purgatory": "p", "refused": 20, "parked_at": BEGIN_MS - 9, "finished_at": BEGIN_MS},
+        note | {"purgatory": "p", "refused": 50, "parked_at": BEGIN_MS - 40, "finished_at": BEGIN_MS + 60},
         note | {"purgatory": "only refused", "refused": 300, "parked_at": BEGIN_MS + 9, "finished_at": BEGIN_MS + 99},
         note | {"purgatory": "p", "refused": 4_000, "parked_at": BEGIN_MS + 10, "finished_at": BEGIN_MS + 99},
     ]
@@ -132,9 +133,11 @@ def test_refused_operations_count_if_their_time_overlaps(
     for module in ("pieces", "estimates"):
         monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
     for selection, one, total in (
-        (Selection(BEGIN_MS, BEGIN_MS + 10), 20, 320),
-        (Selection(BEGIN_MS, purgatories=("p",)), 4_020, 4_020),
-        (Selection(), 4_021, 4_321),
+        # The 50 are spread over 100 ms, the 300 over 90 ms.
+        (Selection(BEGIN_MS, BEGIN_MS + 10), 5, 5 + 3),
+        (Selection(until_ms=BEGIN_MS + 1), 1 + 20 + 20, 1 + 20 + 20),
+        (Selection(BEGIN_MS, purgatories=("p",)), 4_030, 4_030),
+        (Selection(), 4_071, 4_371),
     ):
         found = estimate_journal(spark, str(tmp_path), [Scenario(500)], selection=selection)
         assert (set(found.table["refused_recorded"].to_pylist()), found.refused) == ({one}, total), selection

@@ -62,6 +62,8 @@ CREATE VIEW operations AS SELECT * REPLACE (CASE WHEN outcome = 'expired'
     CASE WHEN outcome = 'expired' AND NOT coalesce(expired_by_closing, coalesce(finished_ms < deadline_ms, true))
         THEN finished_ms - deadline_ms END AS late_ms
     FROM selected WHERE NOT gap;
+CREATE VIEW refusals AS SELECT purgatory, parked_ms + odd * (finished_ms - parked_ms) // (2 * refused) AS at_ms
+    FROM (SELECT *, unnest(range(1, 2 * refused, 2)) AS odd FROM named WHERE refused > 0);
 CREATE VIEW by_key AS SELECT purgatory, unnest(keys) AS key, outcome, wait_ms FROM operations;
 CREATE VIEW spent AS SELECT purgatory, parked_ms, coalesce(finished_ms, last_ms + 1) AS gone_ms
     FROM named JOIN (SELECT source, max(coalesce(finished_ms, parked_ms)) AS last_ms FROM everything GROUP BY source)
@@ -117,8 +119,8 @@ TABLES = {
     "over_time": f"""WITH each AS (
             SELECT purgatory, kind, parked_ms // $step * $step * 1000 AS bucket, outcome, immediate, 0 AS refused,
                 CASE WHEN NOT immediate THEN wait_ms END AS wait_ms, late_ms FROM operations
-            UNION ALL SELECT purgatory, NULL, parked_ms // $step * $step * 1000, NULL, NULL, refused, NULL, NULL
-                FROM selected WHERE refused > 0)
+            UNION ALL SELECT purgatory, NULL, at_ms // $step * $step * 1000, NULL, NULL, 1, NULL, NULL
+                FROM refusals WHERE at_ms >= $since AND at_ms < $until)
         SELECT purgatory, kind, bucket, count(outcome) AS operations, {COUNTS}, sum(refused)::BIGINT AS refused,
             count(*) FILTER (immediate) AS immediate,
             {
