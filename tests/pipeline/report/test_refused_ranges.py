@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from purgatory.journal.files import ARROW_SCHEMA
 from purgatory.pipeline.compare import compare
-from purgatory.pipeline.report import one_pass
+from purgatory.pipeline.report import one_pass, unusual_intervals
 from purgatory.pipeline.report.report import Report, compute
 from purgatory.pipeline.report.unusual_intervals import OWN_THRESHOLD, find_own_times
 from purgatory.pipeline.selection import EVERYTHING, Selection
@@ -168,3 +168,42 @@ def _within(report: Report, since: datetime, until: datetime) -> Iterator[dict[s
     for row in report.tables["over_time"].to_pylist():
         if row["kind"] is None and since <= row["bucket"] < until:
             yield row
+
+
+@pytest.mark.parametrize("longest_ms", [300, 3_000, 20_000])
+@pytest.mark.parametrize("part", [False, True], ids=["everything", "a part"])
+def test_windows_have_the_operations_that_were_surely_or_perhaps_refused_in_them(
+    spark: Any, tmp_path: pathlib.Path, longest_ms: int, part: bool
+) -> None:
+    """Counted note by note, in the shortest windows that contain three quarters of what whole notes report."""
+    draw = random.Random(longest_ms)
+    rows = [operation(at_ms) for at_ms in range(0, 100_000, 250)]
+    for _ in range(80):
+        first = draw.randrange(80_000)
+        rows.append(note(first, first + draw.randrange(1, longest_ms), draw.randrange(1, 99)))
+    selection = Selection(BEGIN_MS + 20_300, BEGIN_MS + 70_700) if part else EVERYTHING
+    report = compute(spark, written(tmp_path / "journal", rows), step_ms=1_000, selection=selection)
+    since_ms, until_ms = selection.since_ms or 0, selection.until_ms or 1 << 50
+    ranges = [(row["parked_at"], row["finished_at"], row["refused"]) for row in rows if row["refused"]]
+    ranges = [(first, end, n) for first, end, n in ranges if first < until_ms and end > since_ms]
+    whole = [(first, end, n) for first, end, n in ranges if first >= since_ms and end <= until_ms]
+
+    def within(window_ms: int) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for first, end, n in whole:
+            if first // window_ms == (end - 1) // window_ms:
+                found[first // window_ms] += n
+        return found
+
+    total = sum(n for *_, n in whole)
+    window_ms = next(ms for ms in (1_000 << k for k in range(8)) if within(ms).total() >= 0.75 * total)
+    steps = [row for row in report.tables["over_time"].to_pylist() if row["kind"] is None]
+    windows = unusual_intervals._windows(steps, report.steps, "p")
+    assert len(windows) == len({_ms(row["bucket"]) // window_ms for row in steps})
+    for window in windows:
+        number = _ms(window["bucket"]) // window_ms
+        perhaps = sum(n for first, end, n in ranges if first // window_ms <= number <= (end - 1) // window_ms)
+        assert (window["least refused"], window["most refused"]) == (within(window_ms)[number], perhaps)
+        assert window["least refused"] <= window["refused"] <= window["most refused"]
+    for name in ("refused", "operations"):
+        assert sum(window[name] for window in windows) == sum(step[name] for step in steps)
