@@ -10,9 +10,11 @@ FastAPI accepts a class as the return annotation of a path operation only if it 
 import asyncio
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.core.timer.units import ceil_ms
+from purgatory.errors import PurgatoryClosed
 from purgatory.texts import safe_repr
 
 from .connection import pending_connection
@@ -71,7 +73,8 @@ class EventSourceResponse(Response):
     and the iterator is closed.
 
     ``items``: the items, which :func:`server_sent_event` encodes.  At the end, the iterator is closed if it has
-    ``aclose()``, so the places of a client that hangs up are free at once.  ``headers``: additional headers.
+    ``aclose()``, so the places of a client that hangs up are free at once.  If it raises :class:`PurgatoryClosed`, as a
+    generator does that waits while the purgatory closes, the stream ends.  ``headers``: additional headers.
     ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
     leaves the delay to the browser.  ``status_code``: the HTTP status.
     """
@@ -128,10 +131,11 @@ class EventSourceResponse(Response):
                 # Servers send nothing before the first part of the body, and browsers wait for the headers.
                 first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % ceil_ms(self._retry)
                 await _send_chunk(send, first)
-                async for item in items:
-                    if stopped.is_set():
-                        return  # the iterator has caught the cancellation
-                    await _send_chunk(send, server_sent_event(item))
+                with suppress(PurgatoryClosed):  # raised by a generator that waits
+                    async for item in items:
+                        if stopped.is_set():
+                            return  # the iterator has caught the cancellation
+                        await _send_chunk(send, server_sent_event(item))
             await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except _ClientGoneError:
             return

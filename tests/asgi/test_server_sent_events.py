@@ -168,6 +168,26 @@ async def test_an_error_of_the_iterator_is_raised(error: type[Exception]) -> Non
     assert closed == [True]
 
 
+async def test_a_generator_that_waits_ends_with_the_purgatory(clock: VirtualClock) -> None:
+    """Its wait raises PurgatoryClosed, and the stream ends as one of ``changes()`` does, so that browsers reconnect."""
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+
+        async def generator() -> AsyncIterator[str]:
+            while not await purgatory.wait_until(lambda: False, keys=["a"], timeout=1.0):
+                yield "nothing yet"
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await EventSourceResponse(generator())(scope, receive, send)
+
+        call = Call(app, http_scope())
+        await clock.advance(1.0)
+        await purgatory.aclose()
+        await clock.advance(1.0)
+        await call.task
+        assert call.body.decode().endswith("data: nothing yet\n\n")
+        assert call.sent[-1]["more_body"] is False
+
+
 async def test_a_generator_is_closed_when_the_client_hangs_up(clock: VirtualClock) -> None:
     """A generator, for example one that reads the state for every change, is closed when the client disconnects."""
     closed: list[bool] = []
