@@ -305,9 +305,19 @@ class Journal(Observer):
         elif len(self.record_buffer.values) >= full:
             self._hand_over()
         else:
+            self._end_idle_time()
             self._start_timer()
             if self._timer is not None:
                 self.record_buffer.flush_at = full
+
+    def _end_idle_time(self) -> None:
+        """At the first row of a file, begin the range of the next note of each purgatory that has refused no operation
+        since the last file: the journal may have been idle for hours.
+        """
+        now_ms = self._now_ms()
+        for number, purgatory in self._purgatories():
+            if _count_of_refused(purgatory) == self._refused[number].number:
+                self._refused[number] = self._refused[number]._replace(at_ms=now_ms)
 
     def _interval_over(self) -> None:
         self._timer = None
@@ -358,13 +368,16 @@ class Journal(Observer):
         """
         until = {}
         notes = []
-        for number, purgatory in [*self._observed.items(), *self._kept.items()]:
+        for number, purgatory in self._purgatories():
             now = until[number] = _RefusedUntil(_count_of_refused(purgatory), self._now_ms())
             before = self._refused[number]
             if now.number > before.number:
                 name = str(purgatory.name)
                 notes.append(Refused(name, now.number - before.number, before.at_ms, now.at_ms))
         return tuple(notes), until
+
+    def _purgatories(self) -> list[tuple[int, Any]]:
+        return [*self._observed.items(), *self._kept.items()]
 
     def _now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 if self._clock is None else self._clock.now_ms()

@@ -720,6 +720,35 @@ async def test_refused_operations_are_noted_with_the_next_file(tmp_path: pathlib
     assert [row["outcome"] for row in rows(tmp_path) if row["refused"] is None] == ["expired"]
 
 
+@pytest.mark.parametrize("refused_first", [False, True])
+async def test_the_range_of_refused_operations_begins_after_an_idle_time(
+    tmp_path: pathlib.Path, clock: VirtualClock, refused_first: bool
+) -> None:
+    """It begins with the first row of the file, unless operations have been refused before."""
+
+    def refuse() -> None:
+        with pytest.raises(PurgatoryFull):
+            purgatory.try_complete_else_watch(Fetch(None), ["a"])
+
+    async with virtual_journal(tmp_path, clock, interval=5.0) as journal:
+        purgatory = Purgatory[Fetch]("full", clock=clock, observers=[journal], max_parked=1)
+        async with purgatory:
+            await clock.advance(3600.0)
+            operation = Fetch(None)
+            purgatory.try_complete_else_watch(operation, ["a"])
+            if refused_first:
+                refuse()
+            operation.cancel()
+            purgatory.try_complete_else_watch(Fetch(None), ["a"])
+            await clock.advance(1.0)
+            refuse()
+            await clock.advance(4.0)
+            await journal.flush()
+    (note,) = [row for row in rows(tmp_path) if row["refused"] is not None]
+    begin = at(1_000) if refused_first else at(4_600)
+    assert (note["refused"], note["parked_at"], note["finished_at"]) == (1 + refused_first, begin, at(4_605))
+
+
 async def test_a_wait_for_a_threshold_has_a_kind_that_users_know(tmp_path: pathlib.Path, clock: VirtualClock) -> None:
     """In the journal and in dumps, the kind is ``wait``, as the method is."""
     async with (
