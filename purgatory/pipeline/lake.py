@@ -180,7 +180,7 @@ def _check_existing(out: Location, spark: SparkSession) -> None:
     try:
         found = _existing(out, spark)
         columns = set() if found is None else set(found.columns)  # Spark Connect does not look at the path before this
-    except (AnalysisException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError) as error:
         if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
             return
         raise BadOutput(f"out must be a table that Spark can read, got {out}: {first_reason(error)}") from error

@@ -75,6 +75,17 @@ def test_a_load_makes_a_table_and_can_be_repeated(
         assert ds.dataset(folder, partitioning="hive").count_rows() == ds.dataset(journal).count_rows()
 
 
+def test_a_directory_with_other_files_is_an_error_in_one_line(
+    server: str, environment: dict[str, str], made: Any, tmp_path: pathlib.Path
+) -> None:
+    """The server fails to read them as a table."""
+    (tmp_path / "notes.txt").write_text("no table\n", encoding="utf-8")
+    status, printed = run(environment, "load", str(made[0]), "--out", str(tmp_path), "--remote", server)
+    assert status == 1
+    assert printed.startswith(f"error: out must be a table that Spark can read, got {tmp_path}: ")
+    assert printed.count("\n") == 1
+
+
 def test_a_format_without_its_jars_is_an_error_in_one_line(
     server: str, environment: dict[str, str], made: Any, tmp_path: pathlib.Path
 ) -> None:
