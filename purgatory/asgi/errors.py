@@ -253,7 +253,9 @@ def _response(error: Exception) -> tuple[int, str]:
 
 
 def _raise_disconnect(error: Exception, gone: list[BaseException]) -> None:
-    """Raise the error of a ``send()``, as an OSError if the client has disconnected, and then record it in ``gone``."""
+    """Raise the error of a ``send()``.  If it means that the client has disconnected, raise it as an OSError and add it
+    to ``gone``.
+    """
     if not is_disconnect(error):
         raise error
     gone.append(error)

@@ -555,7 +555,7 @@ async def test_the_server_does_not_end_the_idle_connections(engine: Engine) -> N
 
 @ON_POSTGRES
 async def test_the_first_of_several_hosts_does_not_answer(engine: Engine, channel: str) -> None:
-    """The transport goes on to the next host in time, for a relay and for a notifier."""
+    """A relay and a notifier connect to the next host before their own time is up."""
     one = conninfo_to_dict(engine.url)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, and nobody answers
         ports = f"{silent.getsockname()[1]},{one['port']}"

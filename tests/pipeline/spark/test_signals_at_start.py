@@ -148,7 +148,7 @@ def test_a_signal_before_or_while_or_after_the_process_is_made(
 
 
 def test_a_handler_that_raises_nothing_does_not_end_the_start(launcher: Any) -> None:
-    """It is the program's own; the start goes on."""
+    """It is called, and the started process is left alone."""
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
     with start.interruptible():
