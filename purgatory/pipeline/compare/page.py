@@ -3,6 +3,7 @@
 In the pictures, the baseline is above or hollow, and the journal is below or filled.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from purgatory.pipeline.output.figures import Picture, drawing, empty, label, picture, seconds, tooltips
 from purgatory.pipeline.output.page import Card, Note, PageTable, render
-from purgatory.pipeline.report.incident import TO_END, figure, not_judged, summary, timeline
+from purgatory.pipeline.report.incident import TO_END, figure, not_judged, summary, time_of, timeline
 from purgatory.pipeline.report.page import COLOURS, EXPIRING, duration_scale, label_shares
 from purgatory.pipeline.report.unusual_intervals import REFUSED
 
@@ -160,7 +161,7 @@ def row_texts(comparison: "Comparison", *verdicts: str) -> list[dict[str, str]]:
     for row in comparison.rows(*verdicts):
         alone = len(kinds[row["purgatory"]] - {None}) == 1  # the purgatory has the intervals of its only kind
         own = intervals.get(_subject(row | ({"kind": None} if alone else {})), []) if row["key"] is None else []
-        found.append(dict(zip(COLUMNS, (*_cells(row), _note(row, own)), strict=True)))
+        found.append(dict(zip(COLUMNS, (*_cells(row), _note(row, own, comparison.report.first_at)), strict=True)))
     return found
 
 
@@ -168,8 +169,11 @@ def _subject(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["measure"], row["purgatory"], row["kind"], row["outcome"]
 
 
-def _note(row: dict[str, Any], intervals: list[dict[str, Any]]) -> str:
-    """Return why a figure has its verdict, or what the figure of the whole journal hides."""
+def _note(row: dict[str, Any], intervals: list[dict[str, Any]], begin: datetime) -> str:
+    """Return why a figure has its verdict, or what the figure of the whole journal hides.
+
+    ``begin``: when the journal begins.
+    """
     if row["verdict"] == "new":
         if row["measure"].startswith("lateness"):
             return "no operation of the baseline expired, so there is no lateness to compare with"
@@ -182,8 +186,9 @@ def _note(row: dict[str, Any], intervals: list[dict[str, Any]]) -> str:
     if row["verdict"] == "same" and differing:
         first = differing[0]
         more = f", and {len(differing) - 1} more intervals" if len(differing) > 1 else ""
-        end = TO_END if first["to_end"] else f"to {first['until']:%H:%M:%S}"
-        return f"but {first['verdict']} from {first['since']:%H:%M:%S} {end}: {figure(first, 'journal')}{more}"
+        since = first["since"]
+        end = TO_END if first["to_end"] else f"to {time_of(first['until'], since)}"
+        return f"but {first['verdict']} from {time_of(since, begin)} {end}: {figure(first, 'journal')}{more}"
     return ""
 
 
@@ -205,7 +210,7 @@ def _times(comparison: "Comparison") -> pa.Table:
     for row in comparison.times.to_pylist():
         of = " · ".join(label(row[name]) for name in ("purgatory", "kind", "outcome") if row[name] is not None)
         values = [figure(row, name) for name in ("baseline", "journal", "extreme")]
-        values[-1] += f" at {row['extreme_at']:%H:%M:%S}"
+        values[-1] += f" at {time_of(row['extreme_at'], row['since'])}"
         times = [f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in ("since", "until")]
         if row["to_end"]:
             times[1] = "the end of the journal"
@@ -306,7 +311,7 @@ def _waits(rows: list[dict[str, Any]], times: list[dict[str, Any]]) -> Picture:
             *axes.plot(ends[1:], [number], "o", color=ink, markersize=6),
         ]
         numbers = (
-            f"of {row['operations']:,} operations, {_times_of(row)}: {row['verdict']}"
+            f"of {row['operations']:,} operations, {row['since']:%Y-%m-%d}, {_times_of(row)}: {row['verdict']}"
             if "since" in row
             else f"of {row['baseline_operations']:,} and {row['journal_operations']:,} operations: {row['verdict']}"
         )

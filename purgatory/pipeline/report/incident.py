@@ -15,7 +15,18 @@ from purgatory.pipeline.output.figures import label, seconds
 from .unusual_intervals import REFUSED, Names, Row, TimeSteps
 from .verdicts import LEAST_ABOVE, KeyShares, least_share
 
-__all__ = ["TO_END", "Worst", "figure", "interval", "name_of", "not_judged", "summary", "timeline", "worst_of"]
+__all__ = [
+    "TO_END",
+    "Worst",
+    "figure",
+    "interval",
+    "name_of",
+    "not_judged",
+    "summary",
+    "time_of",
+    "timeline",
+    "worst_of",
+]
 
 TO_END: Final = "until the end of the journal"
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
@@ -113,13 +124,13 @@ def interval(row: Row) -> str:
     """Return an interval of :func:`~purgatory.pipeline.report.unusual_intervals.find_times` as one line."""
     what = f"{row['outcome']} share" if row["outcome"] else row["measure"]
     begin, end = row["since"], row["until"]
-    times = f"UTC {TO_END}" if row["to_end"] else f"to {_end(begin, end)} UTC"
+    times = f"UTC {TO_END}" if row["to_end"] else f"to {time_of(end, begin)} UTC"
     text = (
         f"{begin:%Y-%m-%d %H:%M:%S} {times}, {name_of((row['purgatory'], row['kind']))}: "
         f"{what} {figure(row, 'journal')} instead of {figure(row, 'baseline')}"
     )
     if figure(row, "extreme") != figure(row, "journal"):
-        text += f" (at most {figure(row, 'extreme')}, at {row['extreme_at']:%H:%M:%S})"
+        text += f" (at most {figure(row, 'extreme')}, at {time_of(row['extreme_at'], begin)})"
     return text
 
 
@@ -127,6 +138,11 @@ def figure(row: Row, column: str) -> str:
     """Return a figure of an interval as text."""
     value = row[column]
     return seconds(value, _DIGITS) if row["unit"] == "seconds" else f"{value:.2%}"
+
+
+def time_of(at: datetime, said: datetime) -> str:
+    """Return a time as text, with its date unless that is the date of a time which was ``said`` before."""
+    return f"{at:%H:%M:%S}" if at.date() == said.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def name_of(names: Names) -> str:
@@ -199,9 +215,9 @@ def _sentence(names: Names, rows: Sequence[Row], since: datetime, until: datetim
             clauses.append(f"{_MEASURES[row['measure']]} was {here} instead of {usual}")
         if to_end and row["to_end"]:
             if row["since"] != since:
-                clauses[-1] += f" (from {row['since']:%H:%M:%S})"
+                clauses[-1] += f" (from {time_of(row['since'], since)})"
         elif to_end or (row["since"], row["until"]) != (since, until):
-            clauses[-1] += f" (from {row['since']:%H:%M:%S} to {row['until']:%H:%M:%S})"
+            clauses[-1] += f" (from {time_of(row['since'], since)} to {time_of(row['until'], row['since'])})"
     end = until.strftime("%H:%M:%S" if until.second else "%H:%M")
     begin = since.strftime("%Y-%m-%d, from %H:%M:%S" if since.second else "%Y-%m-%d, from %H:%M")
     if until.date() != since.date():
@@ -273,7 +289,7 @@ def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetim
         return ["No new run of a server began in the reported time."]
     nearest = min(deploys, key=lambda at: max(since - at, at - (until or at), timedelta(0)))
     which = "The nearest new run of a server" if len(deploys) > 1 else "A new run of a server"
-    return [f"{which}, as with a deploy, began at {nearest:%H:%M:%S}, {_relative(nearest, since, until)}."]
+    return [f"{which}, as with a deploy, began at {time_of(nearest, since)}, {_relative(nearest, since, until)}."]
 
 
 def _relative(at: datetime, since: datetime, until: datetime | None) -> str:
@@ -288,10 +304,6 @@ def _relative(at: datetime, since: datetime, until: datetime | None) -> str:
 
 def _length(length: timedelta) -> str:
     return seconds(length.total_seconds())
-
-
-def _end(since: datetime, until: datetime) -> str:
-    return f"{until:%H:%M:%S}" if until.date() == since.date() else f"{until:%Y-%m-%d %H:%M:%S}"
 
 
 def _listed(names: Iterable[Any]) -> str:

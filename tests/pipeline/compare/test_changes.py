@@ -1,7 +1,7 @@
 """The verdicts on the changes between two reports, without Spark."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from purgatory.pipeline.compare import Comparison
 from purgatory.pipeline.compare.changes import VERDICTS, Figures, find_changes
+from purgatory.pipeline.compare.page import row_texts
+from purgatory.pipeline.report.unusual_intervals import TIMES
 from purgatory.pipeline.selection import EVERYTHING
 
 QUANTILES = ("p50", "p90", "p99", "p999")
@@ -297,3 +299,19 @@ def test_the_smaller_share_is_judged(before: Any, after: Any, expected: tuple[st
     turned = {"worse": "better", "better": "worse", "same": "same"}
     if expected[0] != "same":
         assert back["share", "p", "K", "completed"] == turned[expected[0]]
+
+
+@pytest.mark.parametrize(("day", "since"), [(0, "14:20:00"), (2, "2026-11-26 14:20:00")])
+def test_an_interval_of_a_later_day_has_its_date(day: int, since: str) -> None:
+    """The figure of the whole journal is the same; the note names the interval in which it is worse."""
+    begin = datetime(2026, 11, 24, 9, tzinfo=UTC)
+    at = begin + timedelta(days=day, hours=5, minutes=20)
+    row: dict[str, Any] = {"verdict": "worse", "measure": "share", "unit": "share", "outcome": "failed"}
+    row |= {"purgatory": "p", "since": at, "until": at + timedelta(minutes=10), "to_end": False, "baseline": 0.01}
+    row |= {"journal": 0.9, "extreme": 0.9, "extreme_at": at, "operations": 100}
+    times = pa.Table.from_pylist([row], schema=TIMES)
+    report: Any = SimpleNamespace(first_at=begin)
+    one = figures(outcomes=of(completed=9_900, failed=100))
+    comparison = Comparison(report, report, find_changes(one, one, threshold=0.1), 0.1, at, times)
+    notes = {each["note"] for each in row_texts(comparison, "same")}
+    assert notes == {"", f"but worse from {since} to 14:30:00: 90.00%"}

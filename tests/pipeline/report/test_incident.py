@@ -258,3 +258,20 @@ def test_an_interval_to_the_end_of_the_journal_has_no_end() -> None:
     lines = timeline(times, [])
     assert worst_of(times) == (("shop", "A"), at(20), at(30), "expired")
     assert lines[0].startswith("2026-11-24 14:20:00 UTC until the end of the journal, shop · A: expired share 90.00%")
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    """A journal can last for days, so a time alone is of the day that the sentence or the line has named."""
+    times = table(
+        interval("A", 540, 660, 0.9),
+        interval("A", 600, 640, 0.2, outcome="failed", extreme=0.4, extreme_at=at(630)),
+    )
+    first, *_, deploy = summary(times, steps("A"), keys(), [at(2_000)])
+    assert first.startswith("On 2026-11-24, from 23:00 to 2026-11-25 01:00 UTC, shop · A was worse: 90.00%")
+    assert first.endswith("failed instead of 1.00% (from 2026-11-25 00:00:00 to 00:40:00).")
+    assert deploy.startswith("A new run of a server, as with a deploy, began at 2026-11-25 23:20:00, ")
+    (failed,) = [line for line in timeline(times, []) if "failed" in line]
+    assert failed.startswith("2026-11-25 00:00:00 to 00:40:00 UTC, ")
+    assert failed.endswith("(at most 40.00%, at 00:30:00)")
+    over_midnight = interval("A", 540, 660, 0.2, extreme=0.4, extreme_at=at(630))
+    assert timeline(table(over_midnight), [])[0].endswith("(at most 40.00%, at 2026-11-25 00:30:00)")
