@@ -152,6 +152,10 @@ class Client:
         parts = urlsplit(given)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"the URL must begin with http:// or https://, got {url!r}")
+        try:
+            _ = parts.port  # the system would take a number above 65,535 modulo 65,536
+        except ValueError:
+            raise ValueError(f"the port of the URL must be a number from 0 to 65535, got {url!r}") from None
         path = parts.path.removesuffix("/state.json").rstrip("/") + "/state.json"
         self.url: str = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         self._headers = {"Accept": "application/json", "User-Agent": "purgatory-top", **headers}

@@ -256,6 +256,10 @@ def test_a_service_that_does_not_answer_and_bad_arguments_are_errors(capsys: pyt
     assert main(["top", "127.0.0.1:1/purgatory"]) == 1
     assert "http://127.0.0.1:1/purgatory/state.json does not answer" in capsys.readouterr().err
     assert main(["top", "file:///etc/passwd"]) == 2
+    capsys.readouterr()
+    for port in ("65537", "http"):
+        assert main(["top", f"127.0.0.1:{port}/purgatory"]) == 2
+        assert "the port of the URL must be a number from 0 to 65535, got" in capsys.readouterr().err
     for bad in (["--rows", "0"], ["--interval", "nan"], ["--header", "x"], ["--sort", "size"], []):
         with pytest.raises(SystemExit) as ended:
             main(["top", *(["localhost"] if bad else []), *bad])
