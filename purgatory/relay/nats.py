@@ -121,8 +121,9 @@ class NatsTransport:
             await _give_up(client)
             reason = attempts[-1] if isinstance(error, NoServersError) and attempts else error
             if reason is not error or _hint(reason):
+                text = str(reason) or "no answer in time"  # only a TimeoutError has no text
                 raise ConnectionError(
-                    f"no NATS server accepts the connection: {type(reason).__name__}: {reason}{_hint(reason)}"
+                    f"no NATS server accepts the connection: {type(reason).__name__}: {text}{_hint(reason)}"
                 ) from None
             raise
         finally:
@@ -269,7 +270,7 @@ def _hint(error: BaseException) -> str:
     if isinstance(error, (ssl.SSLError, UnexpectedEOF)):
         return "; does the server use TLS, and do the options tls and tls_handshake_first agree with it?"
     if isinstance(error, TimeoutError):
-        return "; a server that begins with the TLS handshake needs tls_handshake_first=True; without TLS, omit tls"
+        return "; does the server use TLS, and does it begin with the handshake (tls_handshake_first=True)?"
     return ""
 
 

@@ -92,7 +92,8 @@ async def test_a_connection_that_is_refused() -> None:
 async def test_a_client_without_the_certificate_of_the_server(encrypted: _Encrypted) -> None:
     """The reason names TLS, or the option for a server that begins with the handshake."""
     found = await reason(f"nats://127.0.0.1:{encrypted.port}", connect_timeout=1)
-    assert "tls_handshake_first=True" in found if encrypted.first else "does the server use TLS" in found
+    first = "TimeoutError: no answer in time; does the server use TLS, and does it begin with the handshake"
+    assert (first if encrypted.first else "does the server use TLS") in found
 
 
 async def test_a_client_with_tls_at_a_server_without(certificates: Path) -> None:
@@ -103,7 +104,7 @@ async def test_a_client_with_tls_at_a_server_without(certificates: Path) -> None
     try:
         context = ssl.create_default_context(cafile=certificates / "certificate.pem")
         found = await reason(f"tls://127.0.0.1:{server.port}", tls=context, tls_handshake_first=True, connect_timeout=1)
-        assert "without TLS, omit tls" in found or "does the server use TLS" in found
+        assert "does the server use TLS" in found
     finally:
         await asyncio.to_thread(server.close)
 
