@@ -260,7 +260,9 @@ def _work_on(opened: OpenJournal, work: Callable[[OpenJournal], T], skip_corrupt
             raise JournalError(
                 f"{file} does not exist on a worker of Spark: move the journal to a disk that all workers share"
             ) from error
-        if not skip_corrupt or opened.files is None:
+        if opened.files is None:  # --skip-corrupt does not apply
+            raise JournalError(f"{file} is corrupt: its rows cannot be read; move it out of the journal") from error
+        if not skip_corrupt:
             raise JournalError(f"{file} is corrupt: its rows cannot be read; --skip-corrupt skips it") from error
         left = readable_files(opened.files)
         if not left.unreadable or not left.readable:

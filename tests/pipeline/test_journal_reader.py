@@ -25,6 +25,7 @@ from purgatory.journal.schema import VERSION_KEY
 from purgatory.pipeline import journal_reader
 from purgatory.pipeline.compare import compare
 from purgatory.pipeline.journal_reader import (
+    SPARK_SCHEMA,
     OpenJournal,
     check_files,
     corrupt_file,
@@ -586,6 +587,17 @@ def test_a_damaged_file_is_named_whatever_its_path_is(spark: Any, small: pathlib
     with pytest.raises(JournalError) as caught:
         read_journal(spark, str(journal), lambda opened: opened.dataframe.toArrow())
     assert str(caught.value) == said
+
+
+def test_a_damaged_file_that_only_spark_can_list_must_be_moved(spark: Any, small: pathlib.Path) -> None:
+    """``skip_corrupt`` does not apply, so the error does not advise it."""
+    damaged = min(data_files(small))
+    damage(damaged)
+    spark.read.schema(SPARK_SCHEMA).parquet(str(small)).createOrReplaceTempView("damaged")
+    for skip in (False, True):
+        with pytest.raises(JournalError) as caught:
+            compute(spark, "table:damaged", skip_corrupt=skip)
+        assert str(caught.value) == f"{damaged} is corrupt: its rows cannot be read; move it out of the journal"
 
 
 HIDDEN = ("_date=2026-11-21", "date=2026-11-22/_old=1", "_metadata_of_it", ".date=2026-11-23", "_old")
