@@ -14,7 +14,6 @@ notices keeps them in the queue.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from .transport import SLICE, Received, Subscribed
 
 try:
     import psycopg
-    from psycopg import sql
+    from psycopg import pq, sql
     from psycopg.abc import ConnDict
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as _missing:
@@ -71,9 +70,11 @@ class PostgresTransport:
         if not 0 < len(channel.encode()) < 64 or "\0" in channel:
             raise ValueError(f"channel must have 1 to 63 bytes and no NUL, got {channel!r}")
         self._dsn = dsn
+        given = _environment() | {name: value for name, value in parsed.items() if value is not None}
         # psycopg waits for a host that does not answer for 130 seconds, longer than anyone waits for a connection.
-        several = "," in str(parsed.get("hostaddr") or parsed.get("host") or "")
-        self._limits: dict[str, Any] = {"connect_timeout": _HOST_S} if several and not _has_timeout(parsed) else {}
+        several = "," in str(given.get("hostaddr") or given.get("host") or "")
+        limit = several and given.get("connect_timeout") is None
+        self._limits: dict[str, Any] = {"connect_timeout": _HOST_S} if limit else {}
         self._channel = channel
         self._loop_lock: LoopLock[psycopg.AsyncConnection[Any]] = LoopLock("PostgresTransport")
 
@@ -171,8 +172,10 @@ def _leave(connection: psycopg.AsyncConnection[Any], channel: str) -> None:
         connection.pgconn.flush()
 
 
-def _has_timeout(parsed: ConnDict) -> bool:
-    return parsed.get("connect_timeout") is not None or bool(os.environ.get("PGCONNECT_TIMEOUT"))
+def _environment() -> ConnDict:
+    """Return the parameters that libpq takes from the environment, such as PGHOST, or from the file of PGSERVICE."""
+    defaults = pq.Conninfo.get_defaults()
+    return {each.keyword.decode(): each.val.decode(errors="replace") for each in defaults if each.val}
 
 
 def _parsed(dsn: str) -> ConnDict:

@@ -568,18 +568,23 @@ async def test_the_first_of_several_hosts_does_not_answer(engine: Engine, channe
 
 
 @pytest.mark.parametrize(
-    ("dsn", "variable", "limits"),
+    ("dsn", "environment", "limits"),
     [
-        ("host=a,b", None, {"connect_timeout": 2}),
-        ("postgresql://a,b/orders", None, {"connect_timeout": 2}),
-        ("hostaddr=127.0.0.1,127.0.0.2", None, {"connect_timeout": 2}),
-        ("host=a", None, {}),
-        ("host=a,b connect_timeout=7", None, {}),
-        ("host=a,b", "7", {}),
+        ("host=a,b", {}, {"connect_timeout": 2}),
+        ("postgresql://a,b/orders", {}, {"connect_timeout": 2}),
+        ("hostaddr=127.0.0.1,127.0.0.2", {}, {"connect_timeout": 2}),
+        ("host=a", {}, {}),
+        ("host=a,b connect_timeout=7", {}, {}),
+        ("host=a,b", {"PGCONNECT_TIMEOUT": "7"}, {}),
+        ("dbname=orders", {"PGHOST": "a,b"}, {"connect_timeout": 2}),
+        ("dbname=orders", {"PGHOSTADDR": "127.0.0.1,127.0.0.2"}, {"connect_timeout": 2}),
+        ("dbname=orders connect_timeout=7", {"PGHOST": "a,b"}, {}),
+        ("dbname=orders", {"PGHOST": "a,b", "PGCONNECT_TIMEOUT": "7"}, {}),
+        ("host=a", {"PGHOST": "a,b"}, {}),
     ],
 )
 async def test_the_time_for_each_of_several_hosts(
-    monkeypatch: pytest.MonkeyPatch, dsn: str, variable: str | None, limits: dict[str, int]
+    monkeypatch: pytest.MonkeyPatch, dsn: str, environment: dict[str, str], limits: dict[str, int]
 ) -> None:
     """A time that the user has set is kept."""
     given: dict[str, Any] = {}
@@ -589,9 +594,10 @@ async def test_the_time_for_each_of_several_hosts(
         raise ConnectionRefusedError
 
     monkeypatch.setattr(psycopg.AsyncConnection, "connect", connect)
-    monkeypatch.delenv("PGCONNECT_TIMEOUT", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
+    for name in ("PGHOST", "PGHOSTADDR", "PGCONNECT_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(ConnectionRefusedError):
         await PostgresTransport(dsn).publish("")
     assert {name: given[name] for name in given if "timeout" in name} == limits
