@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from purgatory.core.timer.units import ceil_ms
-from purgatory.errors import PurgatoryClosed
+from purgatory.errors import PurgatoryError
 from purgatory.texts import safe_repr
 
 from .connection import pending_connection
@@ -73,9 +73,10 @@ class EventSourceResponse(Response):
     and the iterator is closed.
 
     ``items``: the items, which :func:`server_sent_event` encodes.  At the end, the iterator is closed if it has
-    ``aclose()``, so the places of a client that hangs up are free at once.  If it raises :class:`PurgatoryClosed`, as a
-    generator does that waits while the purgatory closes, the stream ends.  ``headers``: additional headers.
-    ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
+    ``aclose()``, so the places of a client that hangs up are free at once.  If it raises a :class:`PurgatoryError`, the
+    stream ends, and browsers reconnect: :class:`PurgatoryClosed` from a generator that waits while the purgatory
+    closes, :class:`~purgatory.relay.RelayLost` if the relay has lost its connection, and others.  Any other error is
+    raised, so that the server logs it and closes the connection.  ``headers``: additional headers.  ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
     leaves the delay to the browser.  ``status_code``: the HTTP status.
     """
 
@@ -131,7 +132,7 @@ class EventSourceResponse(Response):
                 # Servers send nothing before the first part of the body, and browsers wait for the headers.
                 first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % ceil_ms(self._retry)
                 await _send_chunk(send, first)
-                with suppress(PurgatoryClosed):  # raised by a generator that waits
+                with suppress(PurgatoryError):  # it is too late for another status; browsers reconnect
                     async for item in items:
                         if stopped.is_set():
                             return  # the iterator has caught the cancellation

@@ -20,6 +20,7 @@ from purgatory import Purgatory
 from purgatory.asgi import EventSourceResponse, Wait, install_errors, waiting
 from purgatory.asgi.server_sent_events import server_sent_event
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
+from purgatory.relay import RelayLost
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
 from tests.helpers import Boom, check, turns_until
@@ -185,6 +186,38 @@ async def test_a_generator_that_waits_ends_with_the_purgatory(clock: VirtualCloc
         await clock.advance(1.0)
         await call.task
         assert call.body.decode().endswith("data: nothing yet\n\n")
+        assert call.sent[-1]["more_body"] is False
+
+
+@APPS
+@pytest.mark.parametrize("how", ["lost", "cancelled"])
+async def test_a_stream_ends_with_its_operations(clock: VirtualClock, make: Any, how: str) -> None:
+    """It is too late for another status, so the body ends, nothing is logged, and browsers reconnect."""
+    async with Purgatory[Any]("test", clock=clock) as purgatory:
+        call = Call.get(make(purgatory))
+        await turns_until(lambda: call.body)
+        if how == "lost":
+            purgatory.fail_for_key("orders", lambda: RelayLost("the relay has lost its connection"))
+        else:
+            purgatory.cancel_for_key("orders")
+        await call.task
+        assert call.body == b":\n\n"
+        assert call.sent[-1]["more_body"] is False
+        check(purgatory, parked=0)
+
+
+async def test_a_generator_that_is_refused_ends_its_stream(clock: VirtualClock) -> None:
+    """It waits only when the response has begun."""
+    async with Purgatory[Any]("test", clock=clock, max_parked=1) as purgatory:
+
+        async def generator() -> AsyncIterator[str]:
+            async with purgatory.changes(["a"]):
+                yield "subscribed"
+                await purgatory.wait_until(lambda: False, keys=["a"], timeout=1.0)
+
+        call = Call.get(EventSourceResponse(generator()))
+        await call.task
+        assert call.body == b":\n\ndata: subscribed\n\n"
         assert call.sent[-1]["more_body"] is False
 
 
