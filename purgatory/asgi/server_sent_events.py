@@ -76,8 +76,9 @@ class EventSourceResponse(Response):
     ``aclose()``, so the places of a client that hangs up are free at once.  If it raises a :class:`PurgatoryError`, the
     stream ends, and browsers reconnect: :class:`PurgatoryClosed` from a generator that waits while the purgatory
     closes, :class:`~purgatory.relay.RelayLost` if the relay has lost its connection, and others.  Any other error is
-    raised, so that the server logs it and closes the connection.  ``headers``: additional headers.  ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
-    leaves the delay to the browser.  ``status_code``: the HTTP status.
+    raised, so that the server logs it and closes the connection.  ``headers``: additional headers.  ``retry``: the
+    number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None leaves the
+    delay to the browser.  ``status_code``: the HTTP status.
     """
 
     media_type: str | None = "text/event-stream"
