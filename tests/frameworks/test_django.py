@@ -1,6 +1,7 @@
 """Django: hang-ups cancel the view, and a middleware of Django answers the errors."""
 
 import asyncio
+import threading
 from typing import Any
 
 import django
@@ -10,9 +11,13 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 from django.utils.decorators import async_only_middleware
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
 
 from purgatory import Purgatory
-from purgatory.asgi import error_response, purgatory_lifespan
+from purgatory.asgi import Wait, error_response, install_errors, purgatory_lifespan
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call
 from tests.helpers import check
@@ -117,6 +122,46 @@ async def test_the_lifespan_opens_and_closes(clock: VirtualClock) -> None:
     await server.task
     assert server.sent[-1]["type"] == "lifespan.shutdown.complete"
     assert room.closed
+
+
+async def test_each_waiting_request_holds_a_thread(clock: VirtualClock) -> None:
+    """Django keeps the thread of the request's first synchronous part until the response has ended."""
+    async with room:
+        before = set(threading.enumerate())
+        calls = []
+        for number, name in enumerate("78", 1):
+            calls.append(Call.get(ASGIHandler(), f"/orders/{name}?wait=30"))
+            await parked(number)
+        held = set(threading.enumerate()) - before
+        assert len(held) == 2
+        for name in "78":
+            log.append(name)
+            room.check(name)
+        await asyncio.gather(*(call.task for call in calls))
+        assert not held & set(threading.enumerate())
+
+
+async def test_starlette_serves_the_requests_that_wait(clock: VirtualClock) -> None:
+    """Starlette answers its own paths, and Django all others, without a thread for each wait."""
+
+    async def endpoint(request: Request) -> JSONResponse:
+        await Wait(room, request).until(lambda: "9" in log, key="9", timeout=30)
+        return JSONResponse(log)
+
+    app = Starlette(routes=[Route("/waits/9", endpoint), Mount("/", ASGIHandler())])
+    install_errors(app)
+    async with room:
+        before = set(threading.enumerate())
+        call = Call.get(app, "/waits/9")
+        await parked(1)
+        assert set(threading.enumerate()) == before
+        log.append("9")
+        other = Call.get(app, "/orders/9")
+        await other.task
+        assert (other.status, other.json) == (200, ["9"])
+        room.check("9")
+        await call.task
+        assert (call.status, call.json) == (200, ["9"])
 
 
 async def parked(number: int) -> None:
