@@ -11,6 +11,7 @@ from purgatory.texts import class_name, safe_repr, type_name
 
 _NO_HOST: Final = re.compile(r"[\s,]")
 _SHORTEST: Final = 16  # characters of a secret that must not appear
+_SHORTEST_OPTION: Final = 6  # characters of an option that may be a secret; others are words such as "true"
 
 __all__ = ["described", "secrets_of_url", "validate_url", "without_secrets"]
 
@@ -62,11 +63,16 @@ def _problem_of(url: str, schemes: Sequence[str], needs_host: bool) -> str | Non
     return "with a blank or a comma in its host" if _NO_HOST.search(parts.hostname) else None
 
 
-def secrets_of_url(url: str) -> list[str]:
-    """Return the strings that must not appear in a message: the URL, and its passwords both as given and decoded."""
+def secrets_of_url(url: str, *, every_option: bool = False) -> list[str]:
+    """Return the strings that must not appear in a message: the URL, and its passwords both as given and decoded.
+
+    With ``every_option``, each value in the query is taken for a password unless it is short.
+    """
     parts = urlsplit(url)
     options = [option.partition("=") for option in parts.query.split("&")]
-    passwords = [value for name, _, value in options if "password" in name]  # unix:///run/redis.sock?password=...
+    passwords = [  # unix:///run/redis.sock?password=...
+        value for name, _, value in options if "password" in name or (every_option and len(value) >= _SHORTEST_OPTION)
+    ]
     if parts.password is not None:
         passwords.append(parts.password)
     return [url, *passwords, *map(unquote, passwords), *map(unquote_plus, passwords)]

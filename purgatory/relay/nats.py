@@ -84,7 +84,7 @@ class NatsTransport:
                 raise TypeError(f"options must be arguments of nats.aio.client.Client.connect, got {name!r}")
         _validate_files(options)
         self._url = url
-        self._secrets = [text for one in urls if "@" in one for text in _secrets_of(one)]
+        self._secrets = [text for one in urls if "@" in one or "?" in one for text in _secrets_of(one)]
         self._secrets += _secrets_in(options)
         self._subject = subject
         self._options = options
@@ -316,6 +316,10 @@ def _validate_files(options: Mapping[str, Any]) -> None:
 def _secrets_in(options: Mapping[str, Any]) -> list[str]:
     """Return the strings in the options of nats-py that must not appear in a message."""
     texts = [str(options[name]) for name in _SECRET if isinstance(options.get(name), (str, UserString))]
+    if isinstance(headers := options.get("ws_connection_headers"), Mapping):
+        for given in headers.values():
+            values = [given] if isinstance(given, (str, bytes)) else given
+            texts += [value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in values]
     if isinstance(credentials := options.get("user_credentials"), UserString):
         texts += [line for line in str(credentials).splitlines() if not line.startswith("-----")]
     return [part for text in texts for part in (text, text.strip())]
@@ -326,4 +330,5 @@ def _secrets_of(url: str) -> list[str]:
     if "://" not in url:
         url = f"nats://{url}"
     user = urlsplit(url).username if urlsplit(url).password is None else None  # a username alone is a token
-    return [*secrets_of_url(url), *([user, unquote(user)] if user else [])]
+    # The gateway of a WebSocket gives the options in the query their meaning.
+    return [*secrets_of_url(url, every_option=True), *([user, unquote(user)] if user else [])]

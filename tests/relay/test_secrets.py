@@ -192,6 +192,8 @@ def test_credentials_of_nats_as_their_options_expect_them() -> None:
         {"user_credentials": RawCredentials(_CREDENTIALS)},
         {"token": "eyJ0oken"},
         {"password": "eyJassword"},
+        {"ws_connection_headers": {"Authorization": ["eyJassword"], "X-Token": "s3cret"}},
+        {"ws_connection_headers": {"Authorization": [b"eyJassword"], "X-Token": b"s3cret"}},
     ],
 )
 async def test_an_error_of_nats_with_its_credentials(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +211,30 @@ async def test_an_error_of_nats_with_its_credentials(options: Any, monkeypatch: 
         text += str(refused.value)
     lines = [line.strip() for value in options.values() for line in str(value).splitlines()]
     assert not any(line in text for line in lines if line and not line.startswith("-----"))
+    assert not any(secret in text for secret in ("assword", "s3cret"))
+
+
+@pytest.mark.filterwarnings("ignore:parameter 'timeout' of type 'float' is deprecated")  # in nats-py
+@pytest.mark.parametrize(
+    "query", ["token=T0PSECRET", "password=T0PSECRET", "next=1&key=T0PSECRET%2B+%C3%A9", "T0PSECRET=&a=T0PSECRET"]
+)
+async def test_a_gateway_that_refuses_a_websocket(query: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The error of the handshake repeats the URL, and the query of the URL may contain a token of the gateway."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        transport = NatsTransport(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/nats?{query}")
+        async with Purgatory[Any]("test") as room, Relay(room, transport, heartbeat=5.0) as relay:
+            loss = relay.statistics().last_loss
+        with pytest.raises(ConnectionError) as refused:
+            await asyncio.to_thread(Notifier(transport).check, "a")
+    for text in (str(loss), str(refused.value), caplog.text):
+        assert "401" in text
+        assert "T0PSECRET" not in text
 
 
 @pytest.mark.parametrize(
