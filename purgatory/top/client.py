@@ -14,8 +14,12 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from purgatory.texts import shortened
 
-__all__ = ["Client", "ServiceError"]
+__all__ = ["STAY", "Client", "ServiceError"]
 
+STAY: Final = 5.0
+"""The longest number of seconds between two requests in which checks are counted without interruption: the inspector
+stops ten seconds after the last one.
+"""
 _LARGEST: Final = 8 << 20  # bytes in a response
 _LONGEST: Final = 300  # characters in a string from the service
 _FIELDS: Final = frozenset(
@@ -161,11 +165,21 @@ class Client:
         self._headers = {"Accept": "application/json", "User-Agent": "purgatory-top", **headers}
         self._timeout = timeout
         self._deadline = _Deadline(timeout)
+        self._asked_at = 0.0
         self._opener = urllib.request.build_opener(_Redirect(bool(headers)), _Handler(self._deadline))
 
     def frame(self) -> dict[str, Any]:
         """Return the next frame.  Raises ServiceError if the service does not answer with a frame."""
         return self._read("", _FIELDS)
+
+    def stay(self) -> None:
+        """Make a request if the last one was :data:`STAY` seconds ago, so that checks are counted until the next frame.
+
+        If the service does not answer, the next frame raises the error.
+        """
+        if time.monotonic() - self._asked_at >= STAY:
+            with contextlib.suppress(ServiceError):
+                self.frame()
 
     def search(self, room: str, key: str, rows: int) -> dict[str, Any]:
         """Return those keys of a purgatory that contain ``key``, and the operations on the best match.  Raises
@@ -187,6 +201,7 @@ class Client:
     def _read(self, query: str, fields: frozenset[str]) -> dict[str, Any]:
         url = self.url + query
         request = urllib.request.Request(url, headers=self._headers)  # noqa: S310  # the scheme was validated
+        self._asked_at = time.monotonic()
         self._deadline.start()
         body = b""
         try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from purgatory.extras import need
 from purgatory.texts import shortened
 
-from .client import Client, ServiceError
+from .client import STAY, Client, ServiceError
 from .screen import ORDERS, View, chosen_room, render, room_names
 
 __all__ = ["LOOK", "main"]
@@ -71,7 +71,7 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
     count = 1 if options.count is None else options.count
     for number in range(count):
         if number:
-            time.sleep(options.interval)
+            _wait(client, options.interval)
             print()
         frame, rows = client.frame() if number else _looked(client), options.rows or _ROWS
         searched = None
@@ -83,6 +83,13 @@ def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
             print(line.text)
         sys.stdout.flush()
     return 0
+
+
+def _wait(client: Client, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        client.stay()
+        time.sleep(min(left, STAY))
 
 
 def _looked(client: Client) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from .client import Client, ServiceError
+from .client import STAY, Client, ServiceError
 from .screen import ORDERS, Line, View, chosen_room, render, room_names
 
 __all__ = ["Keyboard", "State", "pressed", "show"]
@@ -185,8 +185,11 @@ def show(
                 frame, searched, trouble = None, None, str(error)
                 screen = _screen(console, None, None, state, trouble, rows)
             live.update(screen, refresh=True)
+            if not state.paused:
+                client.stay()
             before = state.view
-            state = pressed(state, keyboard.key(interval if state.paused else due - time.monotonic()), frame)
+            left = interval if state.paused else due - time.monotonic()
+            state = pressed(state, keyboard.key(min(left, STAY)), frame)
             if state.view.search and (state.view.search, state.view.room) != (before.search, before.room):
                 searched, due = None, 0.0
     return 0

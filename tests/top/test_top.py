@@ -5,6 +5,7 @@ import http.client
 import http.server
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pty
@@ -19,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
 from purgatory.__main__ import main
-from purgatory.top import command
+from purgatory.top import client, command, terminal
 from purgatory.top.client import Client, ServiceError
 from purgatory.top.screen import View, clock_time, duration, render
 from purgatory.top.terminal import Keyboard, State, pressed, show
@@ -156,6 +158,42 @@ def test_plain_text_comes_after_some_seconds_of_looking(
     monkeypatch.setattr(Client, "frame", lambda _: next(frames))
     monkeypatch.setattr(command, "LOOK", 0.2)
     assert main(["top", busy.url]) == 0
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_checks_are_counted_until_the_next_frame(
+    busy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], live: bool
+) -> None:
+    """The inspector stops ten seconds after a request, so a long interval has requests in between."""
+    now = 1_000.0
+    asked: list[float] = []
+    read = Client.frame
+
+    def frame(self: Client) -> dict[str, Any]:
+        asked.append(now)
+        return read(self)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Waiting(_Keys):
+        def key(self, timeout: float) -> str:
+            sleep(timeout)
+            return "q" if now > 1_040 else ""
+
+    monkeypatch.setattr(Client, "frame", frame)
+    for module in (command, client, terminal):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    if live:
+        console = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+        assert show(Client(busy.url, {}, 10.0), View(), 12.0, None, Waiting(""), console) == 0
+    else:
+        assert main(["top", busy.url, "--count", "4", "--interval", "12"]) == 0
+        assert capsys.readouterr().out.count("CHECKS in") == 4
+    gaps = [after - before for before, after in itertools.pairwise(asked)]
+    assert max(gaps) <= 5.0
+    assert len([at for at in asked if (at - 1_000) % 12 == 0]) == 4, "and the frames keep their interval"
 
 
 def test_one_row_has_one_window(busy: Service) -> None:
