@@ -6,7 +6,14 @@ from typing import Any
 import litestar
 
 from purgatory import Purgatory, PurgatoryError
-from purgatory.asgi import InvalidWait, PurgatoryErrorMiddleware, Wait, error_response, purgatory_lifespan
+from purgatory.asgi import (
+    InvalidWait,
+    PurgatoryErrorMiddleware,
+    Wait,
+    error_response,
+    inspector,
+    purgatory_lifespan,
+)
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
 from tests.helpers import check
@@ -119,3 +126,22 @@ async def test_the_lifespan_opens_and_closes(clock: VirtualClock) -> None:
     await server.task
     assert server.sent[-1]["type"] == "lifespan.shutdown.complete"
     assert room.closed
+
+
+async def test_the_inspector_is_mounted(purgatory: Purgatory[Any]) -> None:
+    """Litestar adds a slash to the path within a mounted application."""
+    served = inspector(purgatory)
+
+    @litestar.asgi("/purgatory", is_mount=True, copy_scope=True)
+    async def mounted(scope: Any, receive: Any, send: Any) -> None:
+        await served(scope, receive, send)
+
+    app = litestar.Litestar([mounted], openapi_config=None)
+    for path, kind in (("", "text/html"), ("page.js", "text/javascript"), ("state.json", "application/json")):
+        call = Call.get(app, f"/purgatory/{path}")
+        await call.task
+        assert call.status == 200, path
+        assert call.headers["content-type"].startswith(kind)
+    call = Call.get(app, "/purgatory/other")
+    await call.task
+    assert call.status == 404

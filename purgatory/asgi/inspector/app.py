@@ -478,8 +478,8 @@ def _path(scope: Scope) -> str:
     root: str = scope.get("root_path", "")
     # Servers and frameworks disagree on whether the path contains the root path.
     if root and (path == root or path.startswith(root + "/")):
-        return path[len(root) :]
-    return path
+        path = path[len(root) :]
+    return path.rstrip("/") or path  # Litestar adds a slash to the path within a mounted application
 
 
 def _headers(scope: Scope, name: bytes) -> list[str]:
