@@ -24,11 +24,16 @@ from purgatory.asgi import LOCAL_HOSTS
 def _in_postgres(dsn: str) -> Iterator[None]:
     """Let the workers use the Postgres server."""
     try:
+        from psycopg import Error
+
         from .postgres_store import PostgresStore
     except ImportError as missing:
         command = "pip install 'aiopurgatory[postgres]' 'psycopg[binary,pool]'"
         sys.exit(f"this example needs {missing.name!r} for --dsn: {command}")
-    asyncio.run(PostgresStore(dsn).create())
+    try:
+        asyncio.run(PostgresStore(dsn).create())
+    except (Error, ValueError) as error:
+        sys.exit(f"the Postgres server of --dsn cannot be used: {' '.join(str(error).split())}")
     os.environ["ORDERS_DSN"] = dsn
     yield
 

@@ -15,7 +15,7 @@ import sqlalchemy
 from psycopg import sql
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from purgatory import Purgatory
 from purgatory.relay import MemoryTransport, Notifier, PostgresTransport, Relay
@@ -461,3 +461,52 @@ async def test_connections_that_announce_no_commit(postgres: PostgresServer, tmp
         sync.dispose()
 
     await asyncio.to_thread(refuse)
+
+
+class _Base(DeclarativeBase):
+    pass
+
+
+class _Order(_Base):
+    __tablename__ = "orders_of_handlers"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_handler_that_reads_waits_and_reads_again(postgres: PostgresServer, channel: str, ends: bool) -> None:
+    """A session that is not ended before the wait keeps a connection of the pool, and the row as it was."""
+    engine = create_async_engine(postgres.url.replace("postgresql:", "postgresql+asyncpg:"))
+    pool: Any = engine.pool
+
+    async def load(orders: list[str]) -> dict[str, int]:
+        async with AsyncSession(engine) as session:
+            query = sqlalchemy.select(_Order.id, _Order.version).where(_Order.id.in_(orders))
+            return {order: version for order, version in await session.execute(query)}
+
+    async def read(seen: int) -> int:
+        async with AsyncSession(engine) as session:
+            order = await session.get_one(_Order, "o-1")
+            if order.version <= seen:
+                if ends:
+                    await session.rollback()
+                await relay.wait_until(lambda: relay.state.get("o-1", 0) > seen, keys={"o-1": seen + 1}, timeout=30.0)
+                order = await session.get_one(_Order, "o-1")
+            return order.version
+
+    async with engine.begin() as connection:
+        await connection.run_sync(_Base.metadata.drop_all)
+        await connection.run_sync(_Base.metadata.create_all)
+    room = Purgatory[Any]("test")
+    async with room, Relay(room, PostgresTransport(postgres.url, channel=channel), refresh=load) as relay:
+        async with AsyncSession(engine) as session, session.begin():
+            session.add(_Order(id="o-1", version=1))
+        waiting = asyncio.create_task(read(1))
+        while not (relay.state.get("o-1") and len(room)):  # noqa: ASYNC110 - a server and a thread decide
+            await asyncio.sleep(0.001)
+        assert pool.checkedout() == (0 if ends else 1)
+        async with AsyncSession(engine) as session, session.begin():
+            (await session.get_one(_Order, "o-1")).version = 2
+            await relay.check_in(session, {"o-1": 2})
+        assert await waiting == (2 if ends else 1)
+    await engine.dispose()
