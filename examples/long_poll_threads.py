@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from purgatory import Purgatory
-from purgatory.asgi import purgatory_lifespan, waiting
+from purgatory.asgi import install_errors, purgatory_lifespan, waiting
 from purgatory.relay import MemoryTransport, Relay
 
 topics: dict[str, list[str]] = {}  # messages are only ever appended, and appending is atomic
@@ -58,13 +58,15 @@ def make_app(number: int) -> Starlette:
         relay.check(topic, end)  # here at once, and in the other loops a moment later
         return JSONResponse({"end": end, "loop": number}, 201)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/topics/{topic}", read, methods=["GET"]),
             Route("/topics/{topic}", append, methods=["POST"]),
         ],
         lifespan=purgatory_lifespan(relay),
     )
+    install_errors(app)
+    return app
 
 
 def main() -> int:

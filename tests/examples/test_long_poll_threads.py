@@ -10,6 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from examples.long_poll_threads import make_app
+from tests.asgi.tools import Call
+from tests.helpers import turns_until
+
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +60,17 @@ async def test_a_message_answers_the_readers_of_every_loop() -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_reader_that_hangs_up_is_no_error() -> None:
+    """The request ends with 499, and the server logs no exception."""
+    app = make_app(0)
+    async with app.router.lifespan_context(app):
+        call = Call.get(app, "/topics/hang-up?wait=50")
+        await turns_until(lambda: call.receiving)
+        call.hang_up()
+        await call.task
+        assert call.status == 499
 
 
 def test_an_address_in_use_is_an_error_in_one_line() -> None:

@@ -482,7 +482,8 @@ async def test_a_handler_that_reads_waits_and_reads_again(postgres: PostgresServ
     async def load(orders: list[str]) -> dict[str, int]:
         async with AsyncSession(engine) as session:
             query = sqlalchemy.select(_Order.id, _Order.version).where(_Order.id.in_(orders))
-            return {order: version for order, version in await session.execute(query)}
+            found = await session.execute(query)
+            return {row.id: row.version for row in found}
 
     async def read(seen: int) -> int:
         async with AsyncSession(engine) as session:

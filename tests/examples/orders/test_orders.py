@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -178,6 +179,24 @@ def test_without_a_server_it_is_the_same() -> None:
     folders = set(Path(tempfile.gettempdir()).glob("orders-*"))
     assert asyncio.run(change_and_read(None)) == 0
     assert set(Path(tempfile.gettempdir()).glob("orders-*")) <= folders
+
+
+@pytest.mark.parametrize(
+    ("dsn", "reason"),
+    [
+        (f"postgresql://me:s3cret@127.0.0.1:{free_port()}/orders", "connection failed: "),
+        ("postgresql+psycopg://me:s3cret@127.0.0.1/orders", "dsn must be a connection string of libpq"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_an_error_in_one_line(dsn: str, reason: str) -> None:
+    """The exit code is 1, and the error does not show the password."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.orders", "--dsn", dsn], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"the Postgres server of --dsn cannot be used: {reason}")
+    assert ran.stderr.count("\n") == 1
+    assert "s3cret" not in ran.stderr
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="Python has no Unix sockets on this system")

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +19,9 @@ from typing import Any
 import httpx
 import pytest
 
+from purgatory.asgi import ClientDisconnected
 from purgatory.testing import VirtualClock
+from tests.asgi.tools import Call
 from tests.testclient import TestClient
 
 ROOT = Path(__file__).parents[3]
@@ -80,6 +82,20 @@ async def test_a_report_answers_the_request_that_waits() -> None:
         await until_parked(chapter, 1)
         assert (await client.put("/jobs/7?percent=11")).json() == 1
         assert (await polling).json() == 11
+
+
+@pytest.mark.parametrize(("name", "answered"), [("chapter_1", False), ("chapter_3", True)])
+async def test_a_client_that_hangs_up(name: str, answered: bool) -> None:
+    """Chapter 1: the wait ends, and the server logs an exception; chapter 3 has the line that answers it."""
+    chapter = load(name)
+    chapter.progress["7"] = 50
+    async with served(chapter):
+        call = Call.get(chapter.app, "/jobs/7?seen=50&wait=30")
+        await until_parked(chapter, 1)
+        call.hang_up()
+        with nullcontext() if answered else pytest.raises(ClientDisconnected):
+            await call.task
+        assert len(chapter.room) == 0
 
 
 @pytest.mark.parametrize("name", WITH_THREADS)
