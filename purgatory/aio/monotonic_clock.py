@@ -33,14 +33,18 @@ class MonotonicClock(Clock):
 
     __slots__ = ()
 
+    # A test that freezes the time (freezegun) replaces the functions of the module time while operations wait.  Two
+    # sources of time in one timer would end them at once, or never.
+    _monotonic = staticmethod(time.monotonic)
+
     def now_ms(self) -> int:
-        return floor_ms(time.monotonic())
+        return floor_ms(self._monotonic())
 
     def ceil_ms(self) -> int:
-        return floor_ms(time.monotonic()) + 1
+        return floor_ms(self._monotonic()) + 1
 
     def time(self) -> float:
-        return time.monotonic()
+        return self._monotonic()
 
     def call_at(self, when_ms: int, callback: Callable[[], object]) -> Alarm:
         loop = asyncio.get_running_loop()
@@ -50,4 +54,4 @@ class MonotonicClock(Clock):
         return _LoopAlarm(weakref.ref(loop.call_later(delay_ms / 1000, callback, context=Context())))
 
     def reader(self) -> Callable[[], float]:
-        return time.monotonic
+        return self._monotonic

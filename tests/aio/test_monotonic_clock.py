@@ -4,13 +4,11 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from purgatory import Outcome, Purgatory
-from purgatory.aio import monotonic_clock
 from purgatory.types import Alarm, MonotonicClock
 from tests.helpers import Op
 
@@ -42,7 +40,7 @@ class CoarseLoop(asyncio.SelectorEventLoop):
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoarseLoop]:
     """Return a loop, and let the library read the same clock."""
-    monkeypatch.setattr(monotonic_clock, "time", SimpleNamespace(monotonic=coarse))
+    monkeypatch.setattr(MonotonicClock, "_monotonic", staticmethod(coarse))
     with asyncio.Runner(loop_factory=CoarseLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, CoarseLoop)
@@ -64,6 +62,15 @@ def test_a_deadline_is_not_early_on_this_clock(loop: CoarseLoop, timeout_ms: int
     assert operation.outcome is Outcome.EXPIRED
     assert took >= timeout_ms / 1000
     assert turns < 60
+
+
+async def test_a_test_that_freezes_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """freezegun replaces ``time.monotonic`` while operations wait; the clock keeps its only source."""
+    clock, future = MonotonicClock(), 1e9
+    read = clock.reader()
+    monkeypatch.setattr(time, "monotonic", lambda: future)
+    assert max(clock.now_ms() / 1000, clock.ceil_ms() / 1000, clock.time(), read()) < future
+    assert read is clock.reader()
 
 
 async def test_the_usual_clock_wakes_and_can_be_cancelled() -> None:
