@@ -11,7 +11,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import suppress
+from datetime import date, time
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from purgatory.core.timer.units import ceil_ms
 from purgatory.errors import PurgatoryError
@@ -43,7 +46,8 @@ _LONGEST_RETRY: Final = 1e9  # seconds
 def server_sent_event(item: Any) -> bytes:
     """Encode one item as an event: str and bytes as the event's data, None as a comment, and anything else as JSON.
 
-    A comment keeps the connection alive; the browser's ``EventSource`` ignores it.  Raises TypeError or ValueError if
+    A comment keeps the connection alive; the browser's ``EventSource`` ignores it.  In JSON, a UUID is a string, a date
+    or time a string in ISO 8601, and a member of an Enum its value, as in FastAPI.  Raises TypeError or ValueError if
     an item cannot be encoded as JSON.
     """
     if item is None:
@@ -53,9 +57,20 @@ def server_sent_event(item: Any) -> bytes:
     elif isinstance(item, str):
         data = item.encode()
     else:
-        data = json.dumps(item, allow_nan=False, separators=(",", ":")).encode()
+        data = json.dumps(item, allow_nan=False, separators=(",", ":"), default=_as_json).encode()
     lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return b"".join([b"data: %b\n" % line for line in lines]) + b"\n"
+
+
+def _as_json(value: object) -> Any:
+    """Return what JSON contains in place of a value that path parameters can have, and so keys."""
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"an item must be JSON-serializable, got {safe_repr(value)}")
 
 
 class EventSourceResponse(Response):

@@ -4,8 +4,10 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi import FastAPI
@@ -16,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import purgatory as package
-from purgatory import Purgatory
+from purgatory import Outcome, Purgatory
 from purgatory.asgi import EventSourceResponse, Wait, install_errors, waiting
 from purgatory.asgi.server_sent_events import server_sent_event
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
@@ -523,6 +525,10 @@ def _printed(code: str) -> str:
         (b"raw", b"data: raw\n\n"),
         ({"a": ["ä", 1]}, b'data: {"a":["\\u00e4",1]}\n\n'),
         (None, b":\n\n"),
+        (UUID(int=7), b'data: "00000000-0000-0000-0000-000000000007"\n\n'),
+        (("a", date(2026, 11, 27)), b'data: ["a","2026-11-27"]\n\n'),
+        (datetime(2026, 11, 27, 5, tzinfo=UTC), b'data: "2026-11-27T05:00:00+00:00"\n\n'),
+        ({"state": Outcome.EXPIRED}, b'data: {"state":"expired"}\n\n'),
     ],
 )
 def test_an_item_is_encoded(item: Any, event: bytes) -> None:
@@ -540,6 +546,8 @@ async def test_bad_arguments_are_refused(purgatory: Purgatory[Any]) -> None:
                 EventSourceResponse(changes, retry=retry)
     with pytest.raises(ValueError, match="JSON"):
         server_sent_event(float("nan"))
+    with pytest.raises(TypeError, match="an item must be JSON-serializable, got <object object"):
+        server_sent_event(("a", object()))
 
 
 async def test_a_server_that_fails_to_receive_is_told(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
