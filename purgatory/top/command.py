@@ -35,7 +35,7 @@ examples:
 
 
 def main(arguments: Sequence[str], prog: str = "purgatory top") -> int:
-    """Run the command; return its exit status, which is 1 if the service does not answer with a frame."""
+    """Run the command; return its exit status, which is 1 if the service does not answer with the last frame."""
     options = _parser(prog).parse_args(arguments)
     try:
         client = Client(options.url, dict(options.header), options.timeout)
@@ -67,22 +67,25 @@ def _live(client: Client, view: View, options: argparse.Namespace) -> int:
 
 
 def _plain(client: Client, view: View, options: argparse.Namespace) -> int:
+    print("\n".join(_lines(client, view, options, _looked(client))), flush=True)
+    status = 0
+    for _ in range(1, options.count or 1):
+        _wait(client, options.interval)
+        try:
+            lines, status = _lines(client, view, options, client.frame()), 0
+        except ServiceError as error:  # a loop that is blocked is one of the reasons to save frames
+            lines, status = [f"error: {error}"], 1
+        print("", *lines, sep="\n", flush=True)
+    return status
+
+
+def _lines(client: Client, view: View, options: argparse.Namespace, frame: dict[str, Any]) -> list[str]:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    count = 1 if options.count is None else options.count
-    for number in range(count):
-        if number:
-            _wait(client, options.interval)
-            print()
-        frame, rows = client.frame() if number else _looked(client), options.rows or _ROWS
-        searched = None
-        with client.showing():
-            if view.search and (room := chosen_room(frame, view)) is not None:
-                searched = client.search(room["name"], view.search, rows)
-            lines = render(frame, view, width=width, rows=rows, searched=searched)
-        for line in lines:
-            print(line.text)
-        sys.stdout.flush()
-    return 0
+    rows, searched = options.rows or _ROWS, None
+    with client.showing():
+        if view.search and (room := chosen_room(frame, view)) is not None:
+            searched = client.search(room["name"], view.search, rows)
+        return [line.text for line in render(frame, view, width=width, rows=rows, searched=searched)]
 
 
 def _wait(client: Client, seconds: float) -> None:

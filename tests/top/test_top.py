@@ -160,6 +160,27 @@ def test_plain_text_comes_after_some_seconds_of_looking(
     assert main(["top", busy.url]) == 0
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_frame_that_does_not_come_is_a_line(
+    busy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], last: bool
+) -> None:
+    """Frames are saved while a service hangs, so the next ones are still printed; the last one is the exit status."""
+    answers = iter([True, False] if last else [True, False, True])
+    read = Client.frame
+
+    def frame(self: Client) -> dict[str, Any]:
+        if not next(answers):
+            raise ServiceError("it does not answer")
+        return read(self)
+
+    monkeypatch.setattr(Client, "frame", frame)
+    assert main(["top", busy.url, "--count", "2" if last else "3", "--interval", "0.1"]) == int(last)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.count("CHECKS in") == (1 if last else 2)
+    assert "\n\nerror: it does not answer\n" in printed.out
+
+
 @pytest.mark.parametrize("live", [False, True])
 def test_checks_are_counted_until_the_next_frame(
     busy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], live: bool
