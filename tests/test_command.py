@@ -272,9 +272,12 @@ def test_this_installation_is_accepted() -> None:
 
 @pytest.mark.parametrize("form", ["bytecode", "zip", "frozen"])
 def test_an_installation_without_source_files_is_accepted(own_copy: Path, form: str) -> None:
-    """There is only bytecode, the package is in a ZIP file, or an executable holds its modules."""
+    """There is only bytecode, the package is in a ZIP file, or an executable holds its modules.  The inspector finds
+    the files of its page.
+    """
     package = own_copy / "purgatory"
     code = "import purgatory; print(purgatory.__file__)"
+    code += "; from purgatory.asgi import inspector; inspector(purgatory.Purgatory('test'))"
     if form == "bytecode":
         compileall.compile_dir(package, quiet=1, legacy=True)
         for path in package.rglob("*.py"):

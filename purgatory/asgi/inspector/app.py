@@ -33,7 +33,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextvars import Context
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -50,7 +50,7 @@ from .slices import Slices
 __all__ = ["InspectorAction", "InspectorApp"]
 
 _LOGGER = logging.getLogger("purgatory.asgi.inspector")
-_FOLDER: Final = Path(__file__).parent / "page"
+_FOLDER: Final = files(__package__) / "page"  # a package may be in a zip file
 _FILES: Final = {
     "/": ("page.html", b"text/html; charset=utf-8"),
     "/page.css": ("page.css", b"text/css; charset=utf-8"),

@@ -74,11 +74,9 @@ def _of_room(room: dict[str, Any]) -> Iterator[_Finding]:
     oldest = max((kind["oldest"] for kind in room["kinds"] if kind["parked"] > _subscribed(kind)), default=0.0)
     over = f"in the last {_seconds(minute['seconds'])}"
     if room["closed"]:
-        yield _finding(
-            "note",
-            name,
-            f"The purgatory is closing; {_count(room['parked'], 'operation')} still {_wait(room['parked'])}.",
-        )
+        left = room["parked"]
+        text = f"is closing; {_count(left, 'operation')} still {_wait(left)}" if left else "is closed"
+        yield _finding("note", name, f"The purgatory {text}.")
     if minute["failed"]:
         yield _finding(
             "critical", name, f"{_count(minute['failed'], 'operation')} failed {over}.{_last_error(room['failures'])}"

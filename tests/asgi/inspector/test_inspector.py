@@ -312,6 +312,21 @@ async def test_a_client_above_its_limit_is_not_a_full_purgatory(purgatory: Purga
     await asyncio.wait([first])
 
 
+@pytest.mark.usefixtures("at_once")
+async def test_a_purgatory_that_closes_is_closed_in_the_end(clock: VirtualClock) -> None:
+    """While operations have their grace period, the page says how many still wait."""
+    room = Purgatory[Any]("room", clock=clock)
+    app = inspector(room)
+    room.try_complete_else_watch(Op(60.0), ["a"])
+    closing = asyncio.create_task(room.aclose(grace=5.0))
+    await clock.settle()
+    said = [(await state(app))["findings"][0]["text"]]
+    await clock.advance(5.0)
+    await closing
+    said.append((await state(app))["findings"][0]["text"])
+    assert said == ["The purgatory is closing; 1 operation still waits.", "The purgatory is closed."]
+
+
 async def test_completions_at_once_are_counted_apart(clock: VirtualClock) -> None:
     """An operation that did not wait does not hide that no waiting one completes."""
     async with Purgatory[Any]("room", clock=clock) as room:
