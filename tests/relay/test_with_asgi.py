@@ -1,5 +1,6 @@
 """A handler of a web application that waits through a relay."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -28,6 +29,29 @@ async def test_a_handler_waits_through_the_relay(clock: VirtualClock) -> None:
         await clock.settle()
         assert results == [True]
         await call.task
+
+
+async def test_a_stream_has_an_event_for_the_check_and_one_for_the_new_state(clock: VirtualClock) -> None:
+    """In the worker that checks the key; the other worker reads it before it checks."""
+    (first, second), _ = workers(clock)
+    events: dict[str, list[tuple[str, Any]]] = {"first": [], "second": []}
+
+    async def follow(name: str, worker: Any) -> None:
+        async with worker.purgatory.changes(["a"]) as changes:
+            async for key in changes:
+                events[name].append((key, worker.state.get("a")))
+
+    async with first, second, asyncio.TaskGroup() as tasks:
+        for name, worker in (("first", first), ("second", second)):
+            tasks.create_task(follow(name, worker))
+        await clock.settle()
+        first.write("a", 1)
+        first.relay.check("a")
+        await clock.settle()
+        await first.purgatory.aclose()
+        await second.purgatory.aclose()
+    assert events["first"][-2:] == [("a", None), ("a", 1)]
+    assert events["second"][-1] == ("a", 1)
 
 
 async def test_a_client_that_hangs_up_is_withdrawn(clock: VirtualClock) -> None:
