@@ -201,7 +201,6 @@ class Client:
     def _read(self, query: str, fields: frozenset[str]) -> dict[str, Any]:
         url = self.url + query
         request = urllib.request.Request(url, headers=self._headers)  # noqa: S310  # the scheme was validated
-        self._asked_at = time.monotonic()
         self._deadline.start()
         body = b""
         try:
@@ -213,6 +212,8 @@ class Client:
         except (OSError, HTTPException, ValueError) as error:  # ValueError: a host or a header that cannot be encoded
             reason = error if isinstance(error, UnicodeError) else getattr(error, "reason", error)
             raise ServiceError(f"{self.url} does not answer: {_described(reason)}") from None
+        finally:
+            self._asked_at = time.monotonic()
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):

@@ -160,6 +160,27 @@ def test_plain_text_comes_after_some_seconds_of_looking(
     assert main(["top", busy.url]) == 0
 
 
+def test_a_frame_that_has_timed_out_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a request is that of its end, so the next frame is not delayed by a second timeout."""
+    now, asked = 1_000.0, 0
+
+    def hang(*_: object, **__: object) -> None:
+        nonlocal now, asked
+        now, asked = now + 10, asked + 1
+        raise TimeoutError
+
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now))
+    service = Client("127.0.0.1:1", {}, 10.0)
+    monkeypatch.setattr(service._opener, "open", hang)
+    with pytest.raises(ServiceError):
+        service.frame()
+    service.stay()
+    assert asked == 1
+    now += 5
+    service.stay()
+    assert asked == 2
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_a_frame_that_does_not_come_is_a_line(
     busy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], last: bool

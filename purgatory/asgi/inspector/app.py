@@ -75,6 +75,7 @@ _MOST_WAITING: Final = 16  # requests that may wait for their turn
 _LONGEST_BODY: Final = 16_384
 _LONGEST_QUERY: Final = 8_192
 _RETRY: Final = 1.0  # seconds after which a browser reconnects
+_BLOCKED: Final = 0.5  # seconds by which a timer is late if the loop was blocked
 _LINGER: Final = 10.0  # after this many seconds without a viewer or a request, the collector rests
 _HOST: Final = re.compile(r"(?:(?P<name>[\w.-]+)|\[(?P<address>[^\]]+)\])(?::\d+)?", re.ASCII)
 _MOST_ADDRESSES: Final = 100  # that are remembered
@@ -298,7 +299,16 @@ class InspectorApp:
         """Record a viewer or a request, and rest when there has been neither for several seconds."""
         if desk.resting is not None:
             desk.resting.cancel()
-        desk.resting = asyncio.get_running_loop().call_later(_LINGER, self._rest, desk, context=Context())
+        loop = asyncio.get_running_loop()
+        due = loop.time() + _LINGER
+        desk.resting = loop.call_at(due, self._unseen, desk, due, context=Context())
+
+    def _unseen(self, desk: _Desk, due: float) -> None:
+        """Rest, or continue if the loop was blocked: it has not yet read the requests that arrived in the meantime."""
+        if asyncio.get_running_loop().time() - due < _BLOCKED:
+            self._rest(desk)
+        else:
+            self._looking(desk)
 
     def _rest(self, desk: _Desk) -> None:
         """Let the collector rest, unless the desk of another running loop will let it rest later."""

@@ -1320,6 +1320,19 @@ async def test_a_loop_without_viewers_leaves_the_data_of_the_others(purgatory: P
     assert (await state(app))["rooms"][0]["checks"]["total"] == 0
 
 
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("late", [0.1, 14.0])
+async def test_a_turn_longer_than_the_rest_is_seen(purgatory: Purgatory[Any], late: float) -> None:
+    """The loop that was blocked runs its timers before it reads the request for the next frame."""
+    app: Any = inspector(purgatory)
+    await state(app)
+    purgatory.check("a")
+    desk = app._desk()
+    app._unseen(desk, asyncio.get_running_loop().time() - late)
+    assert (desk.resting is None) == (late < 1)
+    assert (await state(app))["rooms"][0]["checks"]["total"] == (0 if late < 1 else 1)
+
+
 async def test_it_keeps_nothing_alive(clock: VirtualClock) -> None:
     """An inspector that is no longer used is freed, and its samples end."""
     async with Purgatory[Any]("room", clock=clock) as room:
