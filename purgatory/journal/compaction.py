@@ -3,11 +3,11 @@
 No row is lost or duplicated, no matter when the process is killed.  The steps for each group of files:
 
 1.  The merged file is written under a name that begins with a dot and is flushed to disk.  No reader sees it.
-2.  A note, ``_merge-*.json``, with the names of the merged file and of the files that it replaces, is written in one
-    step.
+2.  A note with the names of the merged file and of the files that it replaces is written in one step, to the folder
+    ``_merge``.  Spark does not list such a folder as a part of the journal, but reads it if it is given its name.
 3.  The merged file is renamed to its visible name.  **From this moment on, the merged file counts**: while the note
     exists, :func:`~purgatory.journal.files.data_files` leaves out the files that the merged file replaces.
-4.  The replaced files are removed, and then the note.
+4.  The replaced files are removed, and then the note, and the folder if it is empty.
 
 The next compaction finishes or undoes one that was killed: if the merged file is visible, the compaction performs step
 4; if not, it removes the note and the unfinished file.  If a reader ignores the notes, as other programs do, it sees
@@ -35,12 +35,14 @@ import pyarrow.parquet as pq
 from .errors import JournalError
 from .files import (
     ARROW_SCHEMA,
+    NOTES,
     READ_ERRORS,
     WRITE_OPTIONS,
     check_footer,
     checked_batches,
     data_files,
     merge_notes,
+    notes_in,
     read_error,
     read_footer,
     read_merge_note,
@@ -83,19 +85,24 @@ def compact(journal: str | os.PathLike[str], rows_per_file: int = 1_000_000) -> 
     for file in files:
         if (wrong := check_footer(read_footer(str(file)))) is not None:
             raise JournalError(wrong)
-    folders = {file.parent for file in files} | {note.parent for note in merge_notes(directory)}
+    folders = {file.parent for file in files} | {note.parent.parent for note in merge_notes(directory)}
     rows = sum(_compact_folder(folder, rows_per_file) for folder in sorted(folders))
     return Compacted(len(files), len(data_files(directory)), rows)
 
 
 def _compact_folder(folder: Path, rows_per_file: int) -> int:
+    notes = folder / NOTES
     with _exclusive(folder):
-        for note in folder.glob("_merge-*.json"):
-            _finish(note)
-        for unfinished in (*folder.glob(".part-*.merge"), *folder.glob("._merge-*.json.tmp")):
-            unfinished.unlink()
-        files = [file for file in data_files(folder) if file.parent == folder]
-        return sum(_merge(group) for group in _groups(files, rows_per_file))
+        try:
+            for note in notes_in(folder):
+                _finish(note)
+            for unfinished in (*folder.glob(".part-*.merge"), *notes.glob(".*.json.tmp")):
+                unfinished.unlink()
+            files = [file for file in data_files(folder) if file.parent == folder]
+            return sum(_merge(group) for group in _groups(files, rows_per_file))
+        finally:
+            with contextlib.suppress(OSError):  # it does not exist, or it is not empty
+                notes.rmdir()
 
 
 @contextlib.contextmanager
@@ -167,7 +174,7 @@ def _merge(group: list[Path]) -> int:
     unfinished, merged = folder / f".{name}.merge", folder / f"{name}.parquet"
     if merged.exists():
         raise JournalError(f"the journal {folder} already contains {merged.name}, a file of the same rows")
-    note = folder / f"_merge-{name}.json"
+    note = folder / NOTES / f"{name}.json"
     rows = _write(group, unfinished)
     _write_note(note, unfinished, merged, group)
     os.replace(unfinished, merged)
@@ -261,6 +268,10 @@ def _with_all_columns(table: pa.Table) -> pa.Table:
 
 def _write_note(note: Path, unfinished: Path, merged: Path, group: list[Path]) -> None:
     text = json.dumps({"unfinished": unfinished.name, "merged": merged.name, "replaced": [file.name for file in group]})
+    if not note.parent.is_dir():
+        note.parent.mkdir()
+        _share(note.parent, [unfinished.parent])
+        _flush(unfinished.parent)
     beside = note.with_name(f".{note.name}.tmp")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -273,13 +284,13 @@ def _write_note(note: Path, unfinished: Path, merged: Path, group: list[Path]) -
 
 def _finish(note: Path) -> None:
     """Remove the files that a merged file replaces, or undo the merge if the merged file is not visible."""
-    told = read_merge_note(note)
-    if (note.parent / told.merged).exists():
+    told, folder = read_merge_note(note), note.parent.parent
+    if (folder / told.merged).exists():
         for name in told.replaced:
-            (note.parent / name).unlink(missing_ok=True)
-        _flush(note.parent)
+            (folder / name).unlink(missing_ok=True)
+        _flush(folder)
     else:
-        (note.parent / told.unfinished).unlink(missing_ok=True)
+        (folder / told.unfinished).unlink(missing_ok=True)
     note.unlink()
     _flush(note.parent)
 

@@ -30,6 +30,7 @@ from .schema import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
 __all__ = [
     "ARROW_SCHEMA",
+    "NOTES",
     "READ_ERRORS",
     "WRITE_OPTIONS",
     "Footer",
@@ -42,6 +43,8 @@ __all__ = [
     "listed_alike",
     "merge_notes",
     "new_source",
+    "notes_in",
+    "parse_merge_note",
     "prepare",
     "read_error",
     "read_footer",
@@ -63,6 +66,7 @@ ARROW_SCHEMA: Final = pa.schema(
     metadata={VERSION_KEY: str(SCHEMA_VERSION)},
 )
 WRITE_OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
+NOTES: Final = "_merge"  # the folder of the notes: no reader lists its files, but Spark reads it by its name
 READ_ERRORS: Final = (OSError, pa.ArrowException, UnicodeDecodeError)  # what pyarrow raises for a file
 _UNFINISHED: Final = re.compile(r"\.part-(?P<source>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]+)-\d+\.tmp")
 _RANDOM: Final = 4  # bytes at the end of the name of a run
@@ -178,7 +182,18 @@ def data_files(path: Path) -> list[Path]:
 
 def merge_notes(path: Path) -> list[Path]:
     """Return the notes about merges that have not been finished; see :mod:`purgatory.journal.compaction`."""
-    return sorted(Path(folder, name) for folder, files in _folders(path, path) for name in files if _is_note(name))
+    return sorted(note for folder, _ in _folders(path, path) for note in notes_in(folder))
+
+
+def notes_in(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the notes about merges in this folder.  Raises JournalError if they cannot be listed."""
+    notes = Path(folder, NOTES)
+    try:
+        return sorted(notes / name for name in os.listdir(notes) if name.endswith(".json"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise JournalError(f"{notes} cannot be listed: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +212,22 @@ def read_merge_note(path: Path) -> MergeNote:
     not exist.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        note = MergeNote(told["unfinished"], told["merged"], tuple(told["replaced"]))
-        sound = _HIDDEN_NAME.fullmatch(note.unfinished) and all(
-            map(_DATA_NAME.fullmatch, (note.merged, *note.replaced))
-        )
+        content = path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise JournalError(f"{path} cannot be read: {error.strerror}") from error
+    return parse_merge_note(str(path), content)
+
+
+def parse_merge_note(path: str, content: bytes) -> MergeNote:
+    """Return the note with this content.  Raises JournalError, with the name of the note, if it is corrupt."""
+    try:
+        told = json.loads(content.decode("utf-8"))
+        note = MergeNote(told["unfinished"], told["merged"], tuple(told["replaced"]))
+        sound = _HIDDEN_NAME.fullmatch(note.unfinished) and all(
+            map(_DATA_NAME.fullmatch, (note.merged, *note.replaced))
+        )
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise JournalError(f"{path} is corrupt: {_NOTE}") from error
     if not sound:
@@ -221,7 +243,7 @@ def listed_alike(path: Path) -> bool:
     names that end with ``._COPYING_``.
     """
     return not any(
-        folder.endswith("._COPYING_") or any(_is_note(name) or _is_read_by_spark(name) for name in files)
+        folder.endswith("._COPYING_") or any(name == NOTES or _is_read_by_spark(name) for name in files)
         for folder, files in _folders(path, path)
     )
 
@@ -230,21 +252,20 @@ def _is_read_by_spark(hidden: str) -> bool:
     return hidden.startswith("_") and ("=" in hidden or hidden.startswith(("_metadata", "_common_metadata")))
 
 
-def _is_note(name: str) -> bool:
-    return name.startswith("_merge-") and name.endswith(".json")
-
-
 def _replaced(folder: str, files: list[str]) -> set[str]:
-    """Return the files of a folder that a merged file replaces and that therefore no longer count."""
+    """Return the files of a folder that a merged file replaces and that therefore no longer count.
+
+    ``files``: the files that have been listed.  The notes are listed later: if there is no note about two such files
+    then, the merge has been finished, and the reader will find that a file has been removed.
+    """
     replaced: set[str] = set()
-    for name in files:
-        if _is_note(name):
-            try:
-                note = read_merge_note(Path(folder, name))
-            except FileNotFoundError:  # the merge has been finished since the folder was listed
-                continue
-            if note.merged in files:
-                replaced.update(note.replaced)
+    for path in notes_in(folder):
+        try:
+            note = read_merge_note(path)
+        except FileNotFoundError:  # the merge has been finished since the notes were listed
+            continue
+        if note.merged in files:
+            replaced.update(note.replaced)
     return replaced
 
 

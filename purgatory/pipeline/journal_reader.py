@@ -8,12 +8,15 @@ all files.
 A compaction may remove a file between the listing and the reading.  Such a file is not damaged, and its rows are in a
 merged file: the files are listed again, and the work is repeated once.  A compaction keeps the number of rows.  If
 there are fewer rows the second time, the file was deleted rather than merged, and that is an error.
+
+If only Spark can list the files, Spark also reads the notes about merges that have not been finished.
 """
 
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
@@ -40,7 +43,15 @@ from pyspark.sql.types import (
 )
 
 from purgatory.journal import JournalError
-from purgatory.journal.files import check_footer, checked_batches, data_files, listed_alike, read_footer
+from purgatory.journal.files import (
+    NOTES,
+    check_footer,
+    checked_batches,
+    data_files,
+    listed_alike,
+    parse_merge_note,
+    read_footer,
+)
 from purgatory.journal.schema import COLUMNS
 from purgatory.pipeline.locations import TABLE, TABLE_MARK, is_uri, listed_file_to_read, local_path, location_to_read
 from purgatory.pipeline.spark.session import is_connect
@@ -123,7 +134,17 @@ class OpenJournal:
             visible = visible_files(self.paths[0], listed)
             if listed and not visible:
                 raise JournalError(f"the journal {self.paths[0]} is empty: {_reason_for_no_rows(0, 0)}")
-            return rows if len(visible) == len(listed) else self._read(map(listed_file_to_read, visible))
+            counted = _without_replaced(self.spark, visible)
+            if len(counted) == len(listed):
+                return rows
+            try:
+                rows = self._read(map(listed_file_to_read, counted))
+                _ = rows.columns  # with Spark Connect, the server looks for the files only now
+            except AnalysisException as error:
+                if not _is_missing(error):
+                    raise
+                raise FileRemoved(f"a file of the journal {self.paths[0]}") from error
+            return rows
         if self.paths != self.files and not listed_alike(Path(self.paths[0])):  # a merge has begun since the check
             rows = self._read(map(location_to_read, self.files))
         for file in self.files:  # Spark omits a file without an error if it is removed during the listing
@@ -326,6 +347,52 @@ def visible_files(location: str, files: Iterable[str]) -> list[str]:
         path = posixpath.commonpath([posixpath.dirname(_SCHEME.sub("", file)) for file in found] or "/")
     depth = len(_parts(path))
     return [file for file, parts in found.items() if not any(part.startswith((".", "_")) for part in parts[depth:])]
+
+
+def _without_replaced(spark: SparkSession, files: Sequence[str]) -> list[str]:
+    """Return the files without those that a merged file replaces, as :func:`~purgatory.journal.files.data_files` does.
+
+    ``files``: all visible files, as Spark has listed them.  The notes are read later; if a merge has been finished in
+    the meantime, a file has been removed, and Spark will fail to read it.
+    """
+    found = {tuple(_parts(unquote(file))): file for file in files}
+    folders, replaced = {path[:-1] for path in found}, set[tuple[str, ...]]()
+    for location in _locations_of_notes(files):
+        reader = spark.read.format("binaryFile").option("pathGlobFilter", "*.json").option("ignoreMissingFiles", "true")
+        try:
+            notes = reader.load(location).select("path", "content").collect()
+        except AnalysisException as error:
+            if not _is_missing(error):
+                raise
+            continue
+        for note in notes:
+            folder = tuple(_parts(note.path)[:-2])
+            if folder not in folders:  # a hidden one
+                continue
+            told = parse_merge_note(note.path, bytes(note.content))
+            if (*folder, told.merged) in found:
+                replaced.update((*folder, name) for name in told.replaced)
+    return [file for path, file in found.items() if path not in replaced]
+
+
+def _is_missing(error: AnalysisException) -> bool:
+    return "PATH_NOT_FOUND" in str(error)
+
+
+def _locations_of_notes(files: Iterable[str]) -> Iterator[str]:
+    """Yield where Spark finds the notes about these files.  A folder with a single file needs none.
+
+    A pattern finds the notes of all folders of dates at once.  Hadoop refuses a pattern with a colon.
+    """
+    beside: dict[str, list[str]] = {}
+    for folder, number in Counter(map(posixpath.dirname, files)).items():
+        if number > 1:
+            beside.setdefault(posixpath.dirname(folder), []).append(folder)
+    for parent, folders in beside.items():
+        if len(folders) > 1 and not any(":" in part for folder in folders for part in _parts(folder)):
+            yield f"{listed_file_to_read(parent)}/*/{NOTES}"
+        else:
+            yield from (f"{listed_file_to_read(folder)}/{NOTES}" for folder in folders)
 
 
 def _parts(location: str) -> list[str]:

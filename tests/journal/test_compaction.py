@@ -256,13 +256,14 @@ def test_a_file_system_without_locks(tmp_path: pathlib.Path, monkeypatch: pytest
 def test_a_note_that_is_no_note_is_named(tmp_path: pathlib.Path, content: str) -> None:
     """Readers and ``compact`` refuse it; nothing has changed, in this folder or another one."""
     journal(tmp_path)
-    note = tmp_path / "_merge-x.json"
+    note = tmp_path / "_merge" / "x.json"
+    note.parent.mkdir()
     note.write_text(content, errors="surrogateescape")
     here = names(tmp_path)
     for use in (data_files, compact):
-        with pytest.raises(JournalError, match=r"_merge-x\.json is corrupt: it must have the names of"):
+        with pytest.raises(JournalError, match=r"_merge/x\.json is corrupt: it must have the names of"):
             use(tmp_path)
-    with pytest.raises(JournalError, match=r"_merge-x\.json is corrupt"):
+    with pytest.raises(JournalError, match=r"_merge/x\.json is corrupt"):
         module._finish(note)
     assert names(tmp_path) == here
 
@@ -283,9 +284,14 @@ def test_a_file_that_cannot_be_read_is_not_corrupt(tmp_path: pathlib.Path, monke
         patch.setattr(pq, "ParquetFile", refuse)
         with pytest.raises(JournalError, match=r"part-web-1-a-000000\.parquet cannot be read: Permission denied$"):
             compact(tmp_path)
-    (tmp_path / "_merge-x.json").write_text("{}")
-    monkeypatch.setattr(pathlib.Path, "read_text", refuse)
-    with pytest.raises(JournalError, match=r"_merge-x\.json cannot be read: Permission denied$"):
+    (tmp_path / "_merge").mkdir()
+    (tmp_path / "_merge" / "x.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        with pytest.raises(JournalError, match=r"_merge cannot be listed: Permission denied$"):
+            compact(tmp_path)
+    monkeypatch.setattr(pathlib.Path, "read_bytes", refuse)
+    with pytest.raises(JournalError, match=r"_merge/x\.json cannot be read: Permission denied$"):
         compact(tmp_path)
 
 
@@ -316,7 +322,8 @@ def test_a_compaction_can_stop_at_every_step(tmp_path: pathlib.Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stop_at(os.replace))
             patch.setattr(os, "fsync", stop_at(os.fsync))
-            patch.setattr(pathlib.Path, "unlink", stop_at(pathlib.Path.unlink))
+            for name in ("unlink", "mkdir", "rmdir"):
+                patch.setattr(pathlib.Path, name, stop_at(getattr(pathlib.Path, name)))
             try:
                 compact(path)
             except Stopped:
@@ -327,6 +334,7 @@ def test_a_compaction_can_stop_at_every_step(tmp_path: pathlib.Path, monkeypatch
         compact(path)
         assert rows(path) == before, step
         assert names(path) == MERGED, step
+        assert not list(path.rglob("_merge")), step
         if ended:
             break
         step += 1
@@ -372,8 +380,10 @@ def test_a_merged_file_has_the_mode_of_those_that_it_replaces(
     tmp_path: pathlib.Path, umask: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the umask of the compaction is: no others can read the rows, and the same ones still can.  The note that
-    readers need until the merge is finished has the same mode."""
+    readers need until the merge is finished has the same mode, and its folder has the mode of the journal's folder."""
     journal(tmp_path)
+    for folder in (tmp_path, tmp_path / "date=2026-11-22"):
+        folder.chmod(0o2750)
     for number, file in enumerate(data_files(tmp_path)):
         file.chmod(0o644 if number == 0 else 0o640)
     seen: list[int] = []
@@ -381,6 +391,7 @@ def test_a_merged_file_has_the_mode_of_those_that_it_replaces(
 
     def noted(note: pathlib.Path) -> None:
         seen.append(note.stat().st_mode & 0o777)
+        assert stat.S_IMODE(note.parent.stat().st_mode) == 0o2750
         finish(note)
 
     monkeypatch.setattr(module, "_finish", noted)

@@ -93,8 +93,8 @@ def test_the_name_of_a_run_has_its_start_time() -> None:
         ("_part=1.parquet", False),
         ("_metadata_of_it/part.parquet", False),
         ("_common_metadata/part.parquet", False),
-        ("_merge-x.json", False),
-        ("date=2026-11-21/_merge-x.json", False),
+        ("_merge/x.json", False),
+        ("date=2026-11-21/_merge/x.json", False),
         ("copy._COPYING_/part.parquet", False),
     ],
 )

@@ -455,9 +455,10 @@ async def test_a_folder_that_is_a_link_belongs_to_the_journal(tmp_path: pathlib.
     first, *others = sorted(archive.glob("*.parquet"))
     assert [file.parent.name for file in data_files(journal)] == [BEFORE] * 3 + [AFTER]
     note = {"unfinished": ".x", "merged": first.name, "replaced": [file.name for file in others[1:]]}
-    (archive / "_merge-x.json").write_text(json.dumps(note))
-    assert [note.name for note in merge_notes(journal)] == ["_merge-x.json"]
-    (archive / "_merge-x.json").unlink()
+    (archive / "_merge").mkdir()
+    (archive / "_merge" / "x.json").write_text(json.dumps(note))
+    assert merge_notes(journal) == [journal / BEFORE / "_merge" / "x.json"]
+    (archive / "_merge" / "x.json").unlink()
     assert (compact(journal).before, len(list(archive.glob("*.parquet")))) == (4, 1)
     back = archive / "back"
     back.symlink_to(journal)

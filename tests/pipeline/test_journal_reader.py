@@ -197,7 +197,7 @@ def test_folders_and_an_unfinished_merge(spark: Any, tmp_path: pathlib.Path) -> 
         pq.write_table(table, tmp_path / folder / f"{name}.parquet")
     replaced = [f"part-s-{number:06d}.parquet" for number in range(2)]
     note = {"unfinished": ".x", "merged": "part-s-000000-to-000001.parquet", "replaced": replaced}
-    (tmp_path / "date=1970-01-01" / "_merge-x.json").write_text(json.dumps(note))
+    write_note(tmp_path / "date=1970-01-01", note)
     opened = open_journal(spark, str(tmp_path))
     assert opened.rows == 6
     assert sorted(row["op_id"] for row in opened.dataframe.select("op_id").collect()) == list(range(6))
@@ -217,6 +217,11 @@ def small(tmp_path: pathlib.Path) -> pathlib.Path:
         rows = [nothing | {"op_id": op_id, "keys": ["k"], "parked_at": op_id, "finished_at": op_id} for op_id in own]
         write_file(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), path, "web-1-a", number)
     return path
+
+
+def write_note(folder: pathlib.Path, note: dict[str, Any]) -> None:
+    (folder / "_merge").mkdir()
+    (folder / "_merge" / "x.json").write_text(json.dumps(note))
 
 
 def damage(file: pathlib.Path) -> None:
@@ -659,8 +664,119 @@ def test_a_merge_that_begins_after_the_check(spark: Any, small: pathlib.Path) ->
     files = data_files(small)
     shutil.copy(files[0], small / "part-merged.parquet")
     note = {"unfinished": ".x", "merged": "part-merged.parquet", "replaced": [files[0].name]}
-    (small / "_merge-x.json").write_text(json.dumps(note))
+    write_note(small, note)
     assert opened.dataframe.count() == 50
+
+
+class Stopped(BaseException):
+    """Stops a compaction, as a kill would."""
+
+
+def compact_and_stop(path: pathlib.Path) -> None:
+    """Merge files, and stop when the second file that was merged is to be removed."""
+    removed: list[str] = []
+    unlink = pathlib.Path.unlink
+
+    def stop(path: pathlib.Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".parquet":
+            removed.append(path.name)
+            if len(removed) == 2:
+                raise Stopped
+        unlink(path, missing_ok)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pathlib.Path, "unlink", stop)
+        with pytest.raises(Stopped):
+            compact(path)
+
+
+@pytest.fixture
+def only_spark_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Spark Connect, or in a store."""
+    monkeypatch.setattr(journal_reader, "local_path", lambda _: None)
+    monkeypatch.setattr(journal_reader, "location_to_read", escaped)
+
+
+@pytest.mark.parametrize("name", [ODD.replace(":", ""), "a:b"])
+@pytest.mark.parametrize("folders", [(), ("date=2026-11-21",), ("date=2026-11-21", "date=2026-11-22")])
+@pytest.mark.usefixtures("only_spark_lists")
+def test_spark_reads_the_notes_of_a_merge_that_was_killed(
+    spark: Any, small: pathlib.Path, folders: tuple[str, ...], name: str
+) -> None:
+    """No row is counted twice: in the journal's own folder, in those of dates, and in each of them as a journal."""
+    journal = small.with_name(name)
+    shutil.copytree(small, journal)
+    for folder in folders:
+        shutil.copytree(small, journal / folder)
+    for folder in (journal, *(journal / folder for folder in folders)):
+        compact_and_stop(folder)
+        assert len(list(folder.glob("*.parquet"))) == 5  # one has been removed, and one is the merged one
+    for path in (journal, *(journal / folder for folder in folders)):
+        expected = sorted([*range(50)] * (1 if path != journal else 1 + len(folders)))
+        assert sorted(row.op_id for row in open_journal(spark, str(path)).dataframe.collect()) == expected
+    compact(journal)
+    assert open_journal(spark, str(journal)).dataframe.count() == 50 * (1 + len(folders))
+
+
+@pytest.mark.parametrize("command", MADE)
+@pytest.mark.usefixtures("only_spark_lists")
+def test_every_command_counts_a_merged_row_once(spark: Any, tmp_path: pathlib.Path, command: str) -> None:
+    """Also where only Spark can list the files, and the merge was killed."""
+    path = tmp_path / "journal"
+    generate(path, Recipe(900, seed=3, rate=50.0, keys=20, rows_per_file=300))
+    expected = MADE[command](spark, str(path))
+    compact_and_stop(path)
+    assert MADE[command](spark, str(path)) == expected
+
+
+@pytest.mark.usefixtures("only_spark_lists")
+def test_a_note_that_only_spark_reads(spark: Any, small: pathlib.Path) -> None:
+    """A corrupt one is named, unless its folder is hidden or has no two files; while the merged file is not visible,
+    the files count; and any other error of Spark is an error in one line."""
+    first, *others = data_files(small)
+    for number in range(2):
+        for name in ("_hidden=1", "date=2026-11-21", "date=2026-11-22"):
+            folder = small / "of" / name
+            folder.mkdir(exist_ok=True, parents=True)
+            shutil.copy(first, folder / f"part-{number}.parquet")
+    write_note(small, {"unfinished": ".x", "merged": "part-none.parquet", "replaced": [first.name]})
+    write_note(small / "of" / "_hidden=1", {})
+    assert open_journal(spark, str(small)).dataframe.count() == 90
+    write_note(small / "of" / "date=2026-11-21", {})
+    note = f"file:{small}/of/date=2026-11-21/_merge/x.json"
+    with pytest.raises(JournalError, match=f"^{re.escape(note)} is corrupt: it must have the names of a merged file"):
+        open_journal(spark, str(small))
+    (small / "of" / "date=2026-11-21" / "_merge" / "x.json").unlink()
+    (small / "of" / "a:b").mkdir()
+    with pytest.raises(JournalError, match=r"cannot be listed: .*: a:b$"):
+        open_journal(spark, str(small))
+    (small / "of" / "a:b").rmdir()
+    assert open_journal(spark, str(small)).dataframe.count() == 90
+    (small / "_merge" / "x.json").write_text("{}")
+    for file in others:
+        file.unlink()
+    assert open_journal(spark, str(small)).dataframe.count() == 50
+
+
+@pytest.mark.usefixtures("only_spark_lists")
+def test_a_file_that_is_removed_while_spark_reads_the_notes(
+    spark: Any, small: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction goes on: the journal is opened again."""
+    shutil.copytree(small, small / "date=2026-11-21")
+    without_replaced = journal_reader._without_replaced
+    calls: list[int] = []
+
+    def read_and_merge(spark: Any, files: Any) -> list[str]:
+        counted = without_replaced(spark, files)
+        calls.append(len(counted))
+        compact(small)
+        return counted
+
+    monkeypatch.setattr(journal_reader, "_without_replaced", read_and_merge)
+    compact_and_stop(small)
+    assert read_journal(spark, str(small), lambda opened: opened.dataframe.count())[0] == 100
+    assert calls == [6, 2]
 
 
 def test_a_single_changed_bit_in_the_rows_is_found(spark: Any, tmp_path: pathlib.Path) -> None:

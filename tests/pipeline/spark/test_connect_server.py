@@ -1,7 +1,9 @@
 """Commands on a real Spark Connect server, which a process of its own serves."""
 
+import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -102,3 +104,24 @@ def test_a_report_is_made(server: str, environment: dict[str, str], made: Any, t
     status, said = run(environment, "report", str(made[0]), "--out", str(tmp_path / "page"), "--remote", server)
     assert (status, said) == (0, "20 rows were dropped by the servers and are missing from the counts\n")
     assert (tmp_path / "page" / "index.html").is_file()
+
+
+def test_a_row_of_a_merge_that_was_killed_is_counted_once(
+    server: str, environment: dict[str, str], made: Any, tmp_path: pathlib.Path
+) -> None:
+    """The server reads the note about it, in any folder; a note that is corrupt is an error in one line."""
+    journal, rows = tmp_path / "journal", ds.dataset(str(made[0])).count_rows()
+    for folder in ("date=2026-11-21", "date=2026-11-22"):
+        shutil.copytree(made[0], journal / folder)
+        first, *_ = sorted(file.name for file in (journal / folder).glob("*.parquet"))
+        shutil.copy(journal / folder / first, journal / folder / "part-merged.parquet")
+        note = {"unfinished": ".x", "merged": "part-merged.parquet", "replaced": [first, "part-removed.parquet"]}
+        (journal / folder / "_merge").mkdir()
+        (journal / folder / "_merge" / "x.json").write_text(json.dumps(note))
+    out = tmp_path / "lake"
+    assert run(environment, "load", str(journal), "--out", str(out), "--remote", server) == (0, "")
+    assert ds.dataset(out, partitioning="hive").count_rows() == 2 * rows
+    (journal / folder / "_merge" / "x.json").write_text("{}")
+    status, said = run(environment, "load", str(journal), "--out", str(out), "--remote", server)
+    assert (status, said.count("\n")) == (1, 1)
+    assert said.startswith(f"error: file:{journal / folder}/_merge/x.json is corrupt: it must have the names of a ")
