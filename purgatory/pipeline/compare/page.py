@@ -135,7 +135,8 @@ def lead(comparison: "Comparison") -> list[str]:
             ),
             *refused,
         ]
-    return [*summary(comparison.times, report.steps, comparison.key_shares, report.deploys), *refused]
+    about = (comparison.times, report.steps, comparison.key_shares, report.deploys)
+    return [*summary(*about, comparison.baseline.tables, comparison.threshold), *refused]
 
 
 def when(comparison: "Comparison") -> list[str]:

@@ -3,7 +3,7 @@
 The sentences are the same on the pages and in the terminal.  Spark is not used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED
 from purgatory.pipeline.output.figures import label, seconds
 
-from .unusual_intervals import REFUSED, Names, Row, TimeSteps
-from .verdicts import LEAST_ABOVE, KeyShares, least_share
+from .unusual_intervals import OWN_THRESHOLD, REFUSED, Names, Row, TimeSteps, Within, figures_within
+from .verdicts import LEAST_ABOVE, RESOLUTION_S, KeyShares, least_share
 
 __all__ = [
     "TO_END",
@@ -32,6 +32,7 @@ TO_END: Final = "until the end of the journal"
 _KEY_ERRORS: Final = 5.0  # standard errors, because there are a hundred keys
 _MOST_NAMES: Final = 4
 _MOST_DEPLOYS: Final = 8
+_PART: Final = 0.25  # a kind is not affected if its change is less than this part of the interval's
 _DIGITS: Final = 2  # the digits shown for a quantile of a step, which can be 1/128 too low
 _MEASURES: Final = {"wait p50": "the median wait", "wait p99": "the p99 of the wait"}
 _VERBS: Final = {EXPIRED: "expired", FAILED: "failed", CANCELLED: "were cancelled", REFUSED: "were refused"}
@@ -60,12 +61,20 @@ def worst_of(times: pa.Table) -> Worst | None:
     return Worst(main, *_span(rows), None if outcome == REFUSED else outcome)
 
 
-def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: Sequence[datetime]) -> list[str]:
+def summary(
+    times: pa.Table,
+    steps: TimeSteps,
+    keys: KeyShares | None,
+    deploys: Sequence[datetime],
+    baseline: Mapping[str, pa.Table] | None = None,
+    threshold: float = OWN_THRESHOLD,
+) -> list[str]:
     """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
 
     The first sentence gives the time, the purgatory and kind, and the figures.  The others name the purgatories and
     kinds that were not affected and those that may have been refused, the keys that stand out, and the new run of a
     server that began nearest to the interval.  ``keys``: the keys of the interval that :func:`worst_of` returns.
+    ``baseline`` and ``threshold``: those with which ``times`` were found.
     """
     worse = _by_names(times)
     worst = worst_of(times)
@@ -81,9 +90,22 @@ def summary(times: pa.Table, steps: TimeSteps, keys: KeyShares | None, deploys: 
         for names in overlapping
         if names != main and (names[1] is not None or not _divided(names, worse) or _refused(worse[names]))
     ]
+    figures = figures_within(steps, since, until, threshold, baseline, worse)
+    divided = {purgatory for purgatory, kind in figures if kind is not None}
+    alone = [names for names in figures if names[1] is not None or names[0] not in divided]
+    others += [
+        names
+        for names in alone
+        if names not in overlapping and any(each.verdict == "worse" for each in figures[names].values())
+    ]
     if others:
         found.append(f"Also worse at that time: {_listed(map(name_of, others))}.")
-    found += _not_affected(steps, set(overlapping), since, until)
+    judged = {
+        names: any(_much_less(row, figures[names]) for row in together)
+        for names in alone
+        if names not in overlapping and names not in others
+    }
+    found += _not_affected(steps, judged, since, until)
     if keys is not None and outcome is not None:
         found += _keys(keys, main, outcome)
     found += _nearest_deploy(deploys, since, _ended_at(together))
@@ -160,9 +182,20 @@ def _by_names(times: pa.Table) -> dict[Names, list[Row]]:
 
 
 def _main(worse: dict[Names, list[Row]]) -> Names:
-    """Return the kind with the most affected operations, or the purgatory if none of its kinds is worse."""
+    """Return the kind with the most affected operations, or the purgatory if none of its kinds is worse.
+
+    A kind may have too few operations to be judged in each step.  So it is the purgatory as well if its interval is
+    longer than that of the kind, contains it, and affected at least twice as many operations.
+    """
     candidates = [names for names in worse if names[1] is not None or not _divided(names, worse)]
-    return max(candidates, key=lambda names: _affected(_together(worse[names])))
+    main = max(candidates, key=lambda names: _affected(_together(worse[names])))
+    whole = (main[0], None)
+    if whole == main or whole not in worse:
+        return main
+    (begin, end), (since, until) = (_span(_together(worse[names])) for names in (main, whole))
+    contains = since <= begin and end <= until and until - since > end - begin
+    twice = tuple(2 * harm for harm in _affected(_together(worse[main])))
+    return whole if contains and _affected(_together(worse[whole])) >= twice else main
 
 
 def _divided(names: Names, worse: dict[Names, list[Row]]) -> bool:
@@ -226,10 +259,25 @@ def _sentence(names: Names, rows: Sequence[Row], since: datetime, until: datetim
     return f"On {begin} {times}, {name_of(names)} was worse: {', and '.join(clauses)}."
 
 
-def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: datetime) -> list[str]:
+def _much_less(row: Row, figures: Mapping[str, Within]) -> bool:
+    """Return whether a figure has certainly not changed by a quarter as much as in this interval."""
+    here = figures.get(row["outcome"] or row["measure"])
+    if here is None:
+        return False
+    if row["unit"] == "share":
+        change = min(row["journal"] - row["baseline"], 1 - here.usual)
+    else:
+        change = max(here.usual, RESOLUTION_S) * (row["journal"] / max(row["baseline"], RESOLUTION_S) - 1)
+    return bool(here.most < here.usual + _PART * change)
+
+
+def _not_affected(steps: TimeSteps, judged: Mapping[Names, bool], since: datetime, until: datetime) -> list[str]:
+    """Return sentences about purgatories and kinds that are not known to be worse.
+
+    ``judged``: whether their operations are enough to show that the interval did not affect them.
+    """
     step = timedelta(milliseconds=steps.step_ms)
     by_name = steps.by_name()
-    divided = {purgatory for purgatory, kind in by_name if kind is not None}
     refused = {
         names[0]: sum(row[REFUSED] for row in rows if since <= row["bucket"] < until)
         for names, rows in by_name.items()
@@ -238,13 +286,13 @@ def _not_affected(steps: TimeSteps, worse: set[Names], since: datetime, until: d
     well: list[str] = []
     few: list[str] = []
     perhaps: dict[Names, str] = {}
-    for names, rows in by_name.items():
-        if names in worse or (names[1] is None and names[0] in divided):
-            continue
-        within = [row for row in rows if since <= row["bucket"] < until]
+    for names, shown in judged.items():
+        within = [row for row in by_name[names] if since <= row["bucket"] < until]
         # The median of a step is judged if ten operations are above it.
-        enough = len(within) * step >= until - since and all(
-            row["operations"] - row["immediate"] - row["pending"] >= 2 * LEAST_ABOVE for row in within
+        enough = (
+            shown
+            and len(within) * step >= until - since
+            and all(row["operations"] - row["immediate"] - row["pending"] >= 2 * LEAST_ABOVE for row in within)
         )
         if enough and refused[names[0]] and (names[1] is not None or not steps.every_kind):
             perhaps[names] = name_of(names)  # the refused share of a purgatory is judged, but not that of a kind

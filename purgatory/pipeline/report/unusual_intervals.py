@@ -34,9 +34,20 @@ import pyarrow as pa
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
 
 from .aggregates import BY_CLOSING, QUANTILES, Aggregate, covered_steps, durations_within, quantiles
-from .verdicts import LEAST_ABOVE, RESOLUTION_S, share_verdict
+from .verdicts import LEAST_ABOVE, RESOLUTION_S, least_share, share_verdict
 
-__all__ = ["OWN_THRESHOLD", "REFUSED", "TIMES", "Names", "Row", "TimeSteps", "find_own_times", "find_times"]
+__all__ = [
+    "OWN_THRESHOLD",
+    "REFUSED",
+    "TIMES",
+    "Names",
+    "Row",
+    "TimeSteps",
+    "Within",
+    "figures_within",
+    "find_own_times",
+    "find_times",
+]
 
 Names = tuple[str, str | None]  # purgatory and kind; without a kind, the whole purgatory
 REFUSED: Final = "refused"
@@ -101,10 +112,7 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
     ``extreme_at``.  ``operations``: the number of operations that parked in the interval.  ``to_end``: whether the
     interval lasts until the end of the journal; ``until`` is then the end of its last step.
     """
-    waits = {(row["purgatory"], row["kind"]): row for row in baseline["waits"].to_pylist()}
-    counts: dict[Names, list[Row]] = {}
-    for row in baseline["over_time"].to_pylist():
-        counts.setdefault((row["purgatory"], row["kind"]), []).append(row)
+    waits, counts = _usual_of(baseline)
     rows: list[Row] = []
     for names, steps in journal.by_name().items():
         if names in waits:
@@ -119,24 +127,91 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
     return _table(rows, journal)
 
 
+class Within(NamedTuple):
+    """A figure of all operations of an interval: its verdict, the usual figure, and the highest that chance may hide.
+
+    ``most``: three standard errors above the figure for a share, and five for a wait.
+    """
+
+    verdict: str
+    usual: float
+    most: float
+
+
+def figures_within(
+    journal: TimeSteps,
+    since: datetime,
+    until: datetime,
+    threshold: float,
+    baseline: Mapping[str, pa.Table] | None = None,
+    unusual: Mapping[Names, Sequence[Row]] = MappingProxyType({}),
+) -> dict[Names, dict[str, Within]]:
+    """Judge each purgatory and kind by all its operations of an interval, as if the interval were one step.
+
+    A kind may have too few operations to be judged in each step, but enough in the interval.  A figure has the name of
+    its outcome or measure.  Without a ``baseline``, the steps outside this interval and the ``unusual`` ones are usual.
+    """
+    before, counts = ({}, {}) if baseline is None else _usual_of(baseline)
+    found: dict[Names, dict[str, Within]] = {}
+    for names, steps in journal.by_name().items():
+        aside = [(since, until), *((row["since"], row["until"]) for row in unusual.get(names, ()))]
+        usual = (
+            [row for row in steps if not any(begin <= row["bucket"] < end for begin, end in aside)]
+            if baseline is None
+            else counts.get(names, [])
+        )
+        within = [row for row in steps if since <= row["bucket"] < until]
+        columns = ("operations", "immediate", "pending", *_OUTCOMES, REFUSED)
+        whole: Row = {column: sum(row[column] for row in within) for column in columns}
+        figures = found[names] = {}
+        for outcome in (*_OUTCOMES, REFUSED):
+            (each,) = _judged_shares([whole], outcome, threshold, usual)
+            most = 1 - float(least_share(each.of - each.found, each.of)) if each.of else 1.0
+            # It is not certain in which steps operations were refused.
+            figures[outcome] = Within("same" if outcome == REFUSED else each.verdict, each.usual, most)
+        numbers = [journal.number_of(row["bucket"]) for row in within]
+        waits = durations_within(journal.waits.get(names, Aggregate()), numbers)
+        n = int(waits.counts.sum())
+        for wait in _WAITS:
+            measure, column, _, share = wait
+            if n * (1 - share) < LEAST_ABOVE or (baseline is not None and names not in before):
+                continue
+            fewer, _ = _shares_above(n * (1 - share), n)
+            whole[column], highest = quantiles(waits, [share, 1 - fewer])
+            if baseline is None:
+                (each,) = _judge_by_own_waits([whole], journal, names, wait, threshold, usual)
+            else:
+                (each,) = _judged_waits([whole], before[names], wait, threshold)
+            figures[measure] = Within(each.verdict, each.usual, highest or 0.0)
+    return found
+
+
 def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
     """Return the intervals of a journal that are worse than its other steps, in the form that :func:`find_times` uses.
 
     Steps that differ from the middle half of the steps are set aside, until the remaining steps are alike.  If half of
-    the steps or more are set aside, no step is usual, and the journal has no interval.
+    the steps or more are set aside, no step is usual, and the journal has no interval.  A step of a kind may have too
+    few operations to be judged, so the steps that differ for the whole purgatory are set aside for its kinds as well.
     """
     rows: list[Row] = []
+    differs: dict[tuple[str, str], set[datetime]] = {}
+
+    def add(names: Names, parts: list[Row], judge: _Judge, figure: Callable[[Row], float | None], about: Row) -> None:
+        of = (names[0], about.get("outcome") or about["measure"])
+        judged = _set_aside(parts, judge, figure, differs.get(of, set()))
+        if names[1] is None:  # a purgatory comes before its kinds
+            differs[of] = {each.row["bucket"] for each in judged if each.verdict != "same"}
+        rows.extend(_intervals(judged, journal, about, names))
+
     for names, steps in journal.by_name().items():
         for wait in _WAITS:
             by_waits = partial(_judge_by_own_waits, steps, journal, names, wait, threshold)
-            about = {"measure": wait[0], "unit": "seconds"}
-            rows += _intervals(_set_aside(steps, by_waits, itemgetter(wait[1])), journal, about, names)
+            add(names, steps, by_waits, itemgetter(wait[1]), {"measure": wait[0], "unit": "seconds"})
         for outcome in _outcomes(names, journal):
             parts = _windows(steps, journal, names[0]) if outcome == REFUSED else steps
             by_share = partial(_judged_shares, parts, outcome, threshold)
-            about = {"measure": "share", "unit": "share", "outcome": outcome}
             share = partial(_share_of, outcome=outcome)
-            rows += _intervals(_set_aside(parts, by_share, share), journal, about, names)
+            add(names, parts, by_share, share, {"measure": "share", "unit": "share", "outcome": outcome})
     return _table([row for row in rows if row["verdict"] == "worse"], journal)
 
 
@@ -149,6 +224,15 @@ class _Judged(NamedTuple):
     here: float
     found: int = 0
     of: int = 0
+
+
+def _usual_of(baseline: Mapping[str, pa.Table]) -> tuple[dict[Names, Row], dict[Names, list[Row]]]:
+    """Return the row of the waits, and the steps, of each purgatory and kind."""
+    waits = {(row["purgatory"], row["kind"]): row for row in baseline["waits"].to_pylist()}
+    counts: dict[Names, list[Row]] = {}
+    for row in baseline["over_time"].to_pylist():
+        counts.setdefault((row["purgatory"], row["kind"]), []).append(row)
+    return waits, counts
 
 
 def _outcomes(names: Names, journal: TimeSteps) -> tuple[str, ...]:
@@ -179,19 +263,26 @@ def _has_ended(interval: Row, steps: Iterable[Row]) -> bool:
     return any(row["operations"] > sum(row[name] for name in alike) for row in later)
 
 
+_Judge = Callable[[list[Row]], Iterable[_Judged]]
+
+
 def _set_aside(
-    steps: list[Row], judge: Callable[[list[Row]], Iterable[_Judged]], figure: Callable[[Row], float | None]
+    steps: list[Row], judge: _Judge, figure: Callable[[Row], float | None], differs: set[datetime]
 ) -> list[_Judged]:
+    """Judge the steps by the usual ones among them.  ``differs``: the beginnings of steps that are not usual."""
     known = [(value, number) for number, row in enumerate(steps) if (value := figure(row)) is not None]
     if len({value for value, _ in known}) < 2:
         return []  # no step differs
+    known = [(value, number) for value, number in known if steps[number]["bucket"] not in differs]
+    if not known:
+        return []  # no step is usual
     middle = median(value for value, _ in known)
     nearest = sorted(known, key=lambda pair: (abs(pair[0] - middle), pair[1]))[: -(-len(known) // 2)]
     usual = [steps[number] for number in sorted(number for _, number in nearest)]
     judged: list[_Judged] = []
     for _ in range(_MOST_ROUNDS):
         judged = list(judge(usual))
-        alike = [each.row for each in judged if each.verdict == "same"]
+        alike = [each.row for each in judged if each.verdict == "same" and each.row["bucket"] not in differs]
         if 2 * len(alike) <= len(steps):
             return []
         if alike == usual:

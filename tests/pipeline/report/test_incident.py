@@ -17,7 +17,7 @@ from purgatory.pipeline.report.verdicts import KeyShares
 from purgatory.pipeline.selection import EVERYTHING, Selection
 
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
-COUNTS = ("operations", "immediate", "pending", "refused")
+COUNTS = ("operations", "immediate", "pending", "refused", "expired", "failed", "cancelled")
 
 
 def at(minute: float) -> datetime:

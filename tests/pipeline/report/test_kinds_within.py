@@ -1,0 +1,158 @@
+"""What the first sentences say about kinds with too few operations to be judged in each minute, without Spark."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
+
+import numpy as np
+import pyarrow as pa
+
+from purgatory.pipeline.report.aggregates import Aggregate, step_and_duration
+from purgatory.pipeline.report.incident import summary, timeline, worst_of
+from purgatory.pipeline.report.unusual_intervals import OWN_THRESHOLD, TimeSteps, find_own_times, find_times
+
+BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
+MINUTES = 60
+COUNTS = ("operations", "immediate", "pending", "refused", "expired", "expired_by_closing", "failed", "cancelled")
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
+
+Minute = tuple[int, Sequence[float]]  # the number of expired operations, and all waits in seconds
+
+
+def spread(number: int, median: float = 0.3) -> list[float]:
+    """Return waits around a median, from a third of it to three times as long."""
+    return [median * 3.0 ** (2 * at / (number - 1) - 1) for at in range(number)]
+
+
+def minutes(number: int, expired: Mapping[int, int] | None = None, slow: Mapping[int, float] | None = None) -> Any:
+    """Return the minutes of a kind.  ``expired`` and ``slow``: how many expired, and the median, if not usual."""
+    expired, slow = expired or {}, slow or {}
+    return [(expired.get(minute, 0), spread(number, slow.get(minute, 0.3))) for minute in range(MINUTES)]
+
+
+def steps(**kinds: Sequence[Minute]) -> TimeSteps:
+    """Return the steps of these kinds, and those of their purgatory."""
+    whole = [
+        (sum(each[0] for each in at), [wait for each in at for wait in each[1]])
+        for at in zip(*kinds.values(), strict=True)
+    ]
+    rows, waits = [], {}
+    for kind, of_kind in ((None, whole), *kinds.items()):
+        codes = []
+        for minute, (expired, here) in enumerate(of_kind):
+            at = BEGIN + timedelta(minutes=minute)
+            row: dict[str, Any] = {"purgatory": "shop", "kind": kind, "bucket": at} | dict.fromkeys(COUNTS, 0)
+            p50, p99 = np.quantile(here, (0.5, 0.99)).tolist()
+            rows.append(row | {"operations": len(here), "expired": expired, "wait_p50": p50, "wait_p99": p99})
+            ms = np.rint(np.array(here) * 1000).astype(np.int64)
+            codes += step_and_duration(np.full(len(ms), at.timestamp() // 60, np.int64), ms).tolist()
+        values, counts = np.unique(np.array(codes, np.int64), return_counts=True)
+        waits["shop", kind] = Aggregate(values=values, counts=counts)
+    return TimeSteps(pa.Table.from_pylist(rows), waits, 60_000)
+
+
+def baseline(**kinds: Sequence[Minute]) -> dict[str, pa.Table]:
+    """Return the tables of a report on the same kinds, to compare with."""
+    found = []
+    for kind, of_kind in kinds.items():
+        waits = [wait for _, here in of_kind for wait in here]
+        quantiles = {name: float(np.quantile(waits, share)) for name, share in QUANTILES.items()}
+        found.append({"purgatory": "shop", "kind": kind} | quantiles)
+    return {"over_time": steps(**kinds).over_time, "waits": pa.Table.from_pylist(found)}
+
+
+def said(journal: TimeSteps) -> list[str]:
+    """Return the sentences about one journal, apart from the last one, which is about deploys."""
+    return summary(find_own_times(journal, OWN_THRESHOLD), journal, None, [])[:-1]
+
+
+def test_a_partial_incident_of_small_kinds_is_that_of_their_purgatory() -> None:
+    """In most minutes, fewer than ten operations of each kind expired, and none are usual."""
+    partial = dict.fromkeys(range(25, 35), 8)
+    journal = steps(A=minutes(60, partial | {33: 14, 34: 14}), B=minutes(60, partial))
+    times = find_own_times(journal, OWN_THRESHOLD)
+    assert said(journal) == [
+        "On 2026-11-24, from 14:25 to 14:35 UTC, shop was worse: 14.33% of the operations expired instead of 0.00%.",
+        "Also worse at that time: shop · A, shop · B.",
+    ]
+    worst = worst_of(times)
+    assert worst is not None
+    assert (worst.names, worst.outcome) == (("shop", None), "expired")
+    assert "2026-11-24 14:33:00 to 14:35:00 UTC, shop · A: expired share 23.33% instead of 0.00%" in timeline(times, [])
+
+
+def test_an_incident_of_one_kind_is_not_that_of_its_purgatory() -> None:
+    """Even if the interval of the purgatory is longer."""
+    journal = steps(A=minutes(60, dict.fromkeys(range(20, 30), 50) | {30: 8}), B=minutes(60, {30: 8}))
+    times = find_own_times(journal, OWN_THRESHOLD)
+    assert {(row["kind"], row["until"]) for row in times.to_pylist() if row["outcome"] == "expired"} == {
+        (None, BEGIN + timedelta(minutes=31)),
+        ("A", BEGIN + timedelta(minutes=30)),
+    }
+    assert said(journal)[0].startswith("On 2026-11-24, from 14:20 to 14:30 UTC, shop · A was worse: 83.33%")
+    assert said(journal)[1:] == ["Not affected: shop · B."]
+
+
+def test_a_kind_that_is_worse_in_the_interval_is_named_if_it_is_in_no_minute() -> None:
+    """Two of sixty operations in each of ten minutes are not chance."""
+    ten = range(20, 30)
+    journal = steps(
+        A=minutes(100, dict.fromkeys(ten, 90)), B=minutes(60, dict.fromkeys(ten, 2)), C=minutes(60, {20: 1, 29: 1})
+    )
+    assert said(journal)[1:] == ["Also worse at that time: shop · B.", "Not affected: shop · C."]
+
+
+def test_a_kind_is_unaffected_only_if_a_quarter_of_the_change_would_show() -> None:
+    """Of sixty operations, seven of B are too many; D, of which nine in ten always expire, cannot show a change.
+
+    If one in five of the operations of the named kind expired, none of sixty can be chance.
+    """
+    usual = dict.fromkeys(range(MINUTES), 54)
+    for share, unaffected, few in ((0.85, "shop · C", "shop · B, shop · D"), (0.2, "", "shop · B, shop · C, shop · D")):
+        journal = steps(
+            A=minutes(1_000, {20: round(share * 1_000)}), B=minutes(60, {20: 7}), C=minutes(60), D=minutes(60, usual)
+        )
+        expected = [f"Not affected: {unaffected}."] if unaffected else []
+        assert said(journal)[1:] == [*expected, f"Too few operations to judge: {few}."]
+
+
+def test_waits_of_a_kind_are_judged_over_the_interval() -> None:
+    """B, with as many operations as C, is also slower; D, with fewer, may be."""
+    ten = range(20, 30)
+    journal = steps(
+        A=minutes(2_000, slow=dict.fromkeys(ten, 0.6)),
+        B=minutes(60, slow=dict.fromkeys(ten, 0.4)),
+        C=minutes(100),
+        D=minutes(20),
+    )
+    first, *others = said(journal)
+    assert "shop · A was worse: the median wait was 600 ms instead of 300 ms" in first
+    assert others == [
+        "Also worse at that time: shop · B.",
+        "Not affected: shop · C.",
+        "Too few operations to judge: shop · D.",
+    ]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_comparison_knows_what_is_usual_for_a_kind_although_every_minute_is_worse(known: bool) -> None:
+    """No minute is left to compare with; of a kind that the baseline lacks, nothing is usual."""
+    every = range(MINUTES)
+    calm = {"A": minutes(200), "C": minutes(100)} | ({"B": minutes(60)} if known else {})
+    journal = steps(
+        A=minutes(200, dict.fromkeys(every, 180), dict.fromkeys(every, 5.0)),
+        B=minutes(60, dict.fromkeys(every, 2)),
+        C=minutes(100),
+    )
+    before = baseline(**calm)
+    times = find_times(before, journal, 0.1)
+    found = summary(times, journal, None, [], before, 0.1)
+    assert found[1:-1] == (
+        ["Also worse at that time: shop · B.", "Not affected: shop · C."]
+        if known
+        else ["Not affected: shop · B, shop · C."]
+    )
