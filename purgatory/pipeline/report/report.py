@@ -275,7 +275,7 @@ def _step_ms(span: TimeSpan, selection: Selection, bucket_ms: int, asked_ms: int
         return next(nice, bucket_ms * max(1, math.ceil(span_ms / bucket_ms / _MOST_STEPS)))
     least_ms = math.ceil(span_ms / (100 * _MOST_STEPS))
     if asked_ms < least_ms:
-        raise ValueError(f"step_ms must be at least {least_ms} for this length of time, got {asked_ms}")
+        raise ValueError(_too_short("step", least_ms, asked_ms))
     return asked_ms
 
 
@@ -285,8 +285,13 @@ def _bucket_ms(span: TimeSpan, selection: Selection, asked_ms: int | None) -> in
         return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
     least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))
     if asked_ms < least_ms:
-        raise ValueError(f"bucket_ms must be at least {least_ms} for this length of time, got {asked_ms}")
+        raise ValueError(_too_short("bucket", least_ms, asked_ms))
     return asked_ms
+
+
+def _too_short(name: str, least_ms: int, asked_ms: int) -> str:
+    least, asked = least_ms / 1000, asked_ms / 1000
+    return f"{name} must be at least {least:,} seconds for this length of time, got {asked:,}"
 
 
 def _peaks(occupancy: pa.Table) -> pa.Table:

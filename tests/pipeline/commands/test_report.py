@@ -103,6 +103,10 @@ def test_what_cannot_be_done_is_said_in_one_line(
     for arguments, why in (
         (["report", str(tmp_path / "none"), "--out", str(tmp_path / "out")], "no journal at"),
         (["report", journal, "--out", str(tmp_path / "out"), "--top", "0"], "top must be at least 1, got 0"),
+        (
+            ["report", journal, "--out", str(tmp_path / "out"), "--step", "0.001"],
+            r"step must be at least [0-9.]+ seconds for this length of time, got 0\.001$",
+        ),
         (["replay", journal, "--wheel-size", "1"], "wheel_size must be at least 2"),
         (["replay", journal, "--sample", "0"], "sample must be a share"),
         (["synthesize", journal, "--rows", "5"], "which already contains one"),
