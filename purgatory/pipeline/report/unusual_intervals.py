@@ -29,6 +29,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
@@ -117,7 +118,7 @@ def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: 
     for names, steps in journal.by_name().items():
         if names in waits:
             for wait in _WAITS:
-                judged = _judged_waits(steps, waits[names], wait, threshold)
+                judged = _judged_waits(steps, waits[names][wait[2]], partial(_at_share, waits[names]), wait, threshold)
                 rows += _intervals(judged, journal, {"measure": wait[0], "unit": "seconds"}, names)
         if names in counts:
             for outcome in _outcomes(names, journal):
@@ -181,7 +182,9 @@ def figures_within(
             if baseline is None:
                 (each,) = _judge_by_own_waits([whole], journal, names, wait, threshold, usual)
             else:
-                (each,) = _judged_waits([whole], before[names], wait, threshold)
+                (each,) = _judged_waits(
+                    [whole], before[names][wait[2]], partial(_at_share, before[names]), wait, threshold
+                )
             figures[measure] = Within(each.verdict, each.usual, highest or 0.0)
     return found
 
@@ -370,13 +373,19 @@ def _judge_by_own_waits(
     spread = durations_within(journal.waits.get(names, Aggregate()), numbers)
     if not len(spread.values):
         return iter([_Judged(row, "same", 0.0, 0.0) for row in steps])
-    before = dict(zip((name for name, _ in QUANTILES), quantiles(spread, [at for _, at in QUANTILES]), strict=True))
-    return _judged_waits(steps, before | {"max": float(spread.values[-1]) / 1000}, wait, threshold)
+    upto = np.cumsum(spread.counts)
+
+    def at_share(share: float) -> float:
+        return float(spread.values[np.searchsorted(upto, share * (upto[-1] - 1), side="right")]) / 1000
+
+    return _judged_waits(steps, quantiles(spread, [wait[3]])[0] or 0.0, at_share, wait, threshold)
 
 
-def _judged_waits(steps: Sequence[Row], before: Mapping[str, Any], wait: Any, threshold: float) -> Iterator[_Judged]:
-    _, column, quantile, share = wait
-    usual = before[quantile]
+def _judged_waits(
+    steps: Sequence[Row], usual: float, before: Callable[[float], float], wait: Any, threshold: float
+) -> Iterator[_Judged]:
+    """Judge the waits of steps.  ``usual``: the usual figure.  ``before``: the usual quantile for any share."""
+    _, column, _, share = wait
     for row in steps:
         here = row[column]
         n = row["operations"] - row["immediate"] - row["pending"]
@@ -386,9 +395,9 @@ def _judged_waits(steps: Sequence[Row], before: Mapping[str, Any], wait: Any, th
         far = abs(here - usual) > max(threshold * usual, RESOLUTION_S)
         fewer, more = _shares_above(n * (1 - share), n)
         verdict = "same"
-        if far and here > _at_share(before, 1 - fewer):
+        if far and here > before(1 - fewer):
             verdict = "worse"
-        elif far and more < 1 and here * (1 + _ROUNDING) < _at_share(before, 1 - more):
+        elif far and more < 1 and here * (1 + _ROUNDING) < before(1 - more):
             verdict = "better"
         yield _Judged(row, verdict, usual, here)
 

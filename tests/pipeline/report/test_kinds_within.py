@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the extra 'spark' is not installed")
 import numpy as np
 import pyarrow as pa
 
-from purgatory.pipeline.report.aggregates import Aggregate, step_and_duration
+from purgatory.pipeline.report.aggregates import Aggregate, durations_within, quantiles, step_and_duration
 from purgatory.pipeline.report.incident import summary, timeline, worst_of
 from purgatory.pipeline.report.unusual_intervals import OWN_THRESHOLD, TimeSteps, find_own_times, find_times
 
@@ -40,18 +40,19 @@ def steps(**kinds: Sequence[Minute]) -> TimeSteps:
         (sum(each[0] for each in at), [wait for each in at for wait in each[1]])
         for at in zip(*kinds.values(), strict=True)
     ]
-    rows, waits = [], {}
+    rows: list[dict[str, Any]] = []
+    waits: dict[tuple[str, str | None], Aggregate] = {}
     for kind, of_kind in ((None, whole), *kinds.items()):
-        codes = []
-        for minute, (expired, here) in enumerate(of_kind):
-            at = BEGIN + timedelta(minutes=minute)
-            row: dict[str, Any] = {"purgatory": "shop", "kind": kind, "bucket": at} | dict.fromkeys(COUNTS, 0)
-            p50, p99 = np.quantile(here, (0.5, 0.99)).tolist()
-            rows.append(row | {"operations": len(here), "expired": expired, "wait_p50": p50, "wait_p99": p99})
-            ms = np.rint(np.array(here) * 1000).astype(np.int64)
-            codes += step_and_duration(np.full(len(ms), at.timestamp() // 60, np.int64), ms).tolist()
-        values, counts = np.unique(np.array(codes, np.int64), return_counts=True)
+        numbers = [int(BEGIN.timestamp()) // 60 + minute for minute in range(len(of_kind))]
+        ms = [np.rint(np.array(here) * 1000).astype(np.int64) for _, here in of_kind]
+        codes = [step_and_duration(np.full(len(here), number), here) for number, here in zip(numbers, ms, strict=True)]
+        values, counts = np.unique(np.concatenate(codes), return_counts=True)
         waits["shop", kind] = Aggregate(values=values, counts=counts)
+        for number, (expired, here) in zip(numbers, of_kind, strict=True):
+            p50, p99 = quantiles(durations_within(waits["shop", kind], [number]), (0.5, 0.99))
+            row = {"purgatory": "shop", "kind": kind, "bucket": datetime.fromtimestamp(number * 60, UTC)}
+            row |= dict.fromkeys(COUNTS, 0) | {"operations": len(here), "expired": expired}
+            rows.append(row | {"wait_p50": p50, "wait_p99": p99})
     return TimeSteps(pa.Table.from_pylist(rows), waits, 60_000)
 
 
@@ -60,8 +61,8 @@ def baseline(**kinds: Sequence[Minute]) -> dict[str, pa.Table]:
     found = []
     for kind, of_kind in kinds.items():
         waits = [wait for _, here in of_kind for wait in here]
-        quantiles = {name: float(np.quantile(waits, share)) for name, share in QUANTILES.items()}
-        found.append({"purgatory": "shop", "kind": kind} | quantiles)
+        figures = {name: float(np.quantile(waits, share)) for name, share in QUANTILES.items()}
+        found.append({"purgatory": "shop", "kind": kind} | figures)
     return {"over_time": steps(**kinds).over_time, "waits": pa.Table.from_pylist(found)}
 
 

@@ -156,6 +156,17 @@ def test_a_journal_without_a_usual_step_has_no_interval_of_its_own() -> None:
     assert find_own_times(steps_of(steps), 0.1).num_rows == 0
 
 
+def test_waits_that_end_at_a_timeout_are_no_longer_in_a_step_by_chance() -> None:
+    """About one in a hundred operations of each minute waits until its timeout, which is then often the p99."""
+    late = [5, 14, 9, 6, 12, 8, 13, 4, 11, 9]
+    waits = [drawn(minute, 1_000 - late[minute % 10]) + [8.0] * late[minute % 10] for minute in range(60)]
+    waits = [[min(wait, 8.0) for wait in here] for here in waits]
+    p99 = [np.quantile(here, 0.99) for here in waits]
+    assert min(p99) < 4.0
+    assert max(p99) == 8.0
+    assert find_own_times(steps_of([step(minute, here) for minute, here in enumerate(waits)]), 0.1).num_rows == 0
+
+
 def test_negative_waits_of_damaged_rows_are_compared_as_no_wait() -> None:
     """As in a comparison; half of the operations end before they park."""
     damaged = [[-1.0 if at % 2 else wait for at, wait in enumerate(waits)] for waits in USUAL]
