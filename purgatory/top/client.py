@@ -175,11 +175,12 @@ class Client:
     def stay(self) -> None:
         """Make a request if the last one was :data:`STAY` seconds ago, so that checks are counted until the next frame.
 
-        If the service does not answer, the next frame raises the error.
+        The request takes no frame, because a frame has the longest turn since the one before.  If the service does not
+        answer, the next frame raises the error.
         """
         if time.monotonic() - self._asked_at >= STAY:
             with contextlib.suppress(ServiceError):
-                self.frame()
+                self._ask("", "HEAD")
 
     def search(self, room: str, key: str, rows: int) -> dict[str, Any]:
         """Return those keys of a purgatory that contain ``key``, and the operations on the best match.  Raises
@@ -199,8 +200,17 @@ class Client:
             ) from None
 
     def _read(self, query: str, fields: frozenset[str]) -> dict[str, Any]:
+        try:
+            found = json.loads(self._ask(query))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or found.get("version") != 1 or not found.keys() >= fields:
+            raise ServiceError(f"{self.url} is not an inspector of this version: mount purgatory.asgi.inspector there")
+        return found
+
+    def _ask(self, query: str, method: str = "GET") -> bytes:
         url = self.url + query
-        request = urllib.request.Request(url, headers=self._headers)  # noqa: S310  # the scheme was validated
+        request = urllib.request.Request(url, headers=self._headers, method=method)  # noqa: S310  # scheme validated
         self._deadline.start()
         body = b""
         try:
@@ -214,13 +224,7 @@ class Client:
             raise ServiceError(f"{self.url} does not answer: {_described(reason)}") from None
         finally:
             self._asked_at = time.monotonic()
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or found.get("version") != 1 or not found.keys() >= fields:
-            raise ServiceError(f"{self.url} is not an inspector of this version: mount purgatory.asgi.inspector there")
-        return found
+        return body
 
 
 def _without_user(url: str) -> str:

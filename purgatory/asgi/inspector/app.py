@@ -209,11 +209,12 @@ class InspectorApp:
             body = await self._act(path[1:], scope, receive)
             await self._send(scope, send, body, b"application/json")
 
-    async def _send(self, scope: Scope, send: Send, body: bytes, kind: bytes) -> None:
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *_HEADERS]
+    async def _send(self, scope: Scope, send: Send, body: bytes | None, kind: bytes) -> None:
+        length = [] if body is None else [(b"content-length", b"%d" % len(body))]
+        headers = [(b"content-type", kind), *length, *_HEADERS]
         await send_if_connected(send, {"type": "http.response.start", "status": 200, "headers": headers})
-        body = b"" if scope["method"] == "HEAD" else body
-        await send_if_connected(send, {"type": "http.response.body", "body": body})
+        sent = b"" if body is None or scope["method"] == "HEAD" else body
+        await send_if_connected(send, {"type": "http.response.body", "body": sent})
 
     def _validate_source(self, scope: Scope) -> None:
         """Raise an error unless the request is for an allowed host and does not come from a page on another site."""
@@ -272,9 +273,13 @@ class InspectorApp:
         desk.news.set()
         desk.news = asyncio.Event()
 
-    async def _state(self, scope: Scope) -> bytes:
+    async def _state(self, scope: Scope) -> bytes | None:
+        """Return the JSON, or None for a HEAD request: its sender is between two frames and still looking."""
         query = _query(scope)
         desk = self._desk()
+        if scope["method"] == "HEAD":
+            self._looking(desk)
+            return None
         if not query:
             if time.monotonic() - desk.taken_at >= _INTERVAL:
                 async with self._turn(desk) as until:

@@ -702,6 +702,9 @@ async def test_methods_and_kinds_of_scopes(purgatory: Purgatory[Any]) -> None:
     assert (made.status, made.body) == (200, b"")
     assert int(made.headers["content-length"]) > 1000
     assert (await call(app, "/", "POST")).headers["allow"] == "GET, HEAD"
+    made = await call(app, "/state.json", "HEAD")
+    assert (made.status, made.body, "content-length" in made.headers) == (200, b"", False)
+    assert app._desk().number == 0, "no frame was taken"  # type: ignore[attr-defined]
     assert (await call(app, "/withdraw")).headers["allow"] == "POST"
     socket = Call(app, websocket_scope("/events", denial=True))
     await socket.task
