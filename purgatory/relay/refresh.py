@@ -4,24 +4,30 @@ A notice says that a key has changed, but not how.  Conditions are synchronous, 
 relay reads the state of all stale watched keys in one call to ``refresh``, and then checks the keys.
 
 1. If a key becomes stale during its read, it is read again, because the read may have seen the old state.
-2. A key without watchers is not read; :meth:`Relay.park` reads it when an operation is parked on it.
+2. A key without watchers is not read (except as stated in 6); :meth:`Relay.park` reads it when an operation is parked
+   on it.
 3. There is one read at a time, so the cost under load is bounded: stale keys accumulate while a read runs.
 4. If a read fails, the error is reported, and the keys stay stale.  The read is repeated, each time after a longer
    pause.  The loop's exception handler receives the first error of each type; every further failure writes one line to
    the log.
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
-   the two halves of its keys are read separately, alternating with newly stale keys.  If the read of a half fails, the
-   half is divided at once; if the read of a single key fails, that read is repeated after a separate pause; if several
-   of these pauses are over, the key that has failed least often is read first.  A key of a half that becomes stale
-   again is read with the newly stale keys, without waiting for the half.  While there are such keys, failed reads are
-   divided without being repeated first.  If many reads in a row have failed, the store is probably down: the parts
-   rejoin the other keys, and keys are tried one at a time, starting with those that have failed least often.  Each
-   successful read doubles the size of the next one.  A short failure therefore causes no additional reads, and an
-   outage does not multiply them.
-6. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
+   its keys are divided into two parts: those that have been read before and those that have not, or, if all are alike,
+   two halves.  The parts are read separately, alternating with newly stale keys.  If the read of a part fails, the part
+   is divided at once; if the read of a single key fails, that read is repeated after a separate pause; if several of
+   these pauses are over, the key that has failed least often is read first.  A key of a part that becomes stale again
+   is read with the newly stale keys, without waiting for the part.  While there are such keys, failed reads are divided
+   without being repeated first.  After a failed read that is divided, the next read begins without a pause, because new
+   waits on keys that cannot be read may begin all the time, and each of them causes such reads.
+6. If many reads in a row have failed, the store is probably down: the parts rejoin the other keys, and keys are tried
+   one at a time, after growing pauses, starting with those that have failed least often; a key that has never been read
+   counts as one that has failed.  Every other read is of a key whose read has succeeded before, whether or not an
+   operation still waits on it: if it succeeds again, the store is up, and the others are keys that cannot be read.  The
+   first successful read ends the pauses, and each doubles the size of the next one.  A short failure therefore causes
+   few additional reads, and an outage does not multiply them.
+7. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
-7. If the value that a read finds is below a wait's threshold, the check skips the wait.  But if the wait found the
+8. If the value that a read finds is below a wait's threshold, the check skips the wait.  But if the wait found the
    key unknown, the wait is tried at least once after the next read of the key that begins after the wait has begun,
    even if the value is below the threshold; see :mod:`.state`.
 
@@ -62,6 +68,7 @@ _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys handled in one turn of the loop
 _REPEATED: Final = 3  # the number of times that a read is repeated before it is divided
 _OUTAGE: Final = 12  # after this many failed reads in a row, no further read is divided
+_PROOFS: Final = 8  # the number of readable keys of which one is read to find out whether the store is down
 _TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIENT_MS, reads fail at random
 _TRANSIENT_MS: Final = 10_000
 _OFTEN: Final = 8  # keys that have failed at least this often are read in turn
@@ -127,9 +134,10 @@ class Refresher:
         self._failures_alone = 0  # the same, only for reads of unreadable keys
         self._to_repeat: list[Hashable] = []  # the keys of the last failed read, if it was not divided
         self._failures_of: dict[Hashable, int] = {}  # how many reads of a key failed while the store seemed down
+        self._readable: deque[Hashable] = deque(maxlen=_PROOFS)  # one key of each of the last reads that succeeded
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
         self._reported: _Errors = set()  # the types of errors reported since the last successful read
-        self._parts: deque[list[Entry]] = deque()  # halves of failed reads
+        self._parts: deque[list[Entry]] = deque()  # parts of failed reads
         self._in_parts: set[Hashable] = set()  # the keys in _parts
         self._is_part = False  # whether the keys read last are a part
         self._numbers = itertools.count()  # the order of keys that are due at the same time
@@ -218,17 +226,23 @@ class Refresher:
         if self._failures_of:
             for key, _ in batch:
                 self._failures_of.pop(key, None)
+        if batch[0][0] not in self._readable:
+            self._readable.append(batch[0][0])
         self._failures = self._failures_together = self._failures_alone = 0
         self._most_keys = min(2 * self._most_keys, self.stale.max_keys)
         if not self._parts:
             self._reported.clear()
 
     async def _failed(self, batch: list[Entry], error: Exception) -> None:
-        """Keep the keys stale, report the error, and pause."""
+        """Keep the keys stale, report the error, and pause, unless the keys are divided.
+
+        A divided read needs no pause: each division brings its keys closer to being read one at a time, and after
+        ``_OUTAGE`` failures in a row, there are pauses until a read succeeds.
+        """
         self._failures_together += 1
         self._to_repeat = []
         at_random = self._fail_at_random()
-        pause_ms = backoff_ms(1 if at_random else self._failures_together, self.jitter)
+        pauses = 1 if at_random else self._failures_together
         if not batch:  # it is no longer known which keys were taken
             self._parts.clear()
             self._in_parts.clear()
@@ -242,12 +256,15 @@ class Refresher:
             self._put_back(batch)
             for key, _ in batch:
                 self._failures_of[key] = self._failures_of.get(key, 0) + 1
+            pauses -= _OUTAGE
         elif at_random or not (self._failures_together > _REPEATED or self._is_part or self._parts or self._alone):
             self._put_back(batch)
             self._to_repeat = [key for key, _ in batch]
         else:
             self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
-            self._divide(batch, {type(error)}, pause_ms)
+            if self._divide(batch, {type(error)}):
+                pauses = 0
+        pause_ms = backoff_ms(pauses, self.jitter) if pauses else 0
         self._report(error, self._reported, self._failures, pause_ms)
         await sleep_ms(self._clock, pause_ms)
 
@@ -264,8 +281,10 @@ class Refresher:
         lately = len(mended) == _TRANSIENT and self._clock.now_ms() - mended[0] <= _TRANSIENT_MS
         return lately and self._failures_together <= _RANDOM
 
-    def _divide(self, batch: list[Entry], reported: _Errors, pause_ms: int) -> None:
-        """Schedule a separate read of each half, or of a single key after a pause, unless too many keys are waiting.
+    def _divide(self, batch: list[Entry], reported: _Errors) -> bool:
+        """Schedule separate reads of two parts, or of a single key after a pause, unless too many keys are waiting.
+
+        Return False if too many are waiting.
 
         Keys of which one is in a part already are not divided.  Otherwise, keys that change again and again would add
         parts faster than parts are read.
@@ -273,14 +292,18 @@ class Refresher:
         keys = [key for key, _ in batch]
         if len(self._in_parts) + len(self._alone) >= self.stale.max_keys:
             self._put_back(batch)
-        elif len(batch) == 1:
-            self._postpone(_Unreadable(batch[0], reported), pause_ms)
+            return False
+        if len(batch) == 1:
+            self._postpone(_Unreadable(batch[0], reported), backoff_ms(1, self.jitter))
         elif not self._in_parts.isdisjoint(keys):
             self._put_back(batch)
         else:
             self._in_parts.update(keys)
+            known = [entry for entry in batch if self.state.has_read(entry[0])]
+            new = [entry for entry in batch if not self.state.has_read(entry[0])]
             middle = len(batch) // 2
-            self._parts += batch[:middle], batch[middle:]
+            self._parts += (known, new) if known and new else (batch[:middle], batch[middle:])
+        return True
 
     def _failed_again(self, unreadable: _Unreadable, error: Exception) -> None:
         """Postpone this key and, for a shorter time, all other keys that fail alone; do not postpone readable keys."""
@@ -392,7 +415,14 @@ class Refresher:
         return None
 
     async def _next_keys(self) -> list[Entry]:
-        """Return either stale keys or a part of a failed read; the two alternate."""
+        """Return either stale keys or a part of a failed read; the two alternate.
+
+        While the store seems down, stale keys alternate with one key whose read has succeeded before.
+        """
+        failures = self._failures_together
+        if failures >= _OUTAGE and failures % 2 == 0 and self.stale and self._readable:
+            self._readable.rotate()
+            return [(self._readable[0], None)]
         self._is_part = bool(self._parts) and not self._is_part
         if not self._is_part:
             return await self._next_batch()
@@ -411,8 +441,8 @@ class Refresher:
     async def _next_batch(self) -> list[Entry]:
         """Return at most ``max_keys`` stale keys that are watched now, except those that fail alone.
 
-        After reads that failed as if the store were down, the keys that have failed least often come first: a key that
-        has just been checked must not wait for keys that cannot be read.
+        If not all keys fit into the batch, those that have failed least often come first, and a key that has never been
+        read counts as one that has failed: a key that has just been checked must not wait for keys that cannot be read.
 
         A key of a part is included if it has become stale again: it must not wait until its part is read.
 
@@ -431,8 +461,9 @@ class Refresher:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         most = self._most_keys if self._all_keys is None else self._most_keys // 2
         stale = self.stale.take()
-        if failures_of:
-            stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0), _OFTEN))
+        if len(stale) > most:
+            known = self.state.has_read
+            stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0) + (not known(entry[0])), _OFTEN))
         for number, (key, value) in enumerate(stale, 1):
             if purgatory.is_watched(key) and key not in self._alone:
                 if len(batch) < most:

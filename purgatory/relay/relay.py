@@ -102,10 +102,11 @@ class Relay(Generic[K, V]):
     operations with a higher threshold are skipped.  But if a wait found the key unknown, the wait is tried at least
     once after the next read of the key that begins after the wait has begun, even if the value is below the threshold.
     For other states, for None, and for absent keys, the check has no value.  ``refresh`` is called only with watched
-    keys, at most ``max_keys`` of them, and one call at a time; a call that takes longer than ``resync_every`` is
-    cancelled and repeated.  If a read does not find the key, or finds a smaller value than a notice has announced, the
-    key is read again until the value is found, with pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a
-    notice only checks the keys, so the conditions must read the shared state themselves.
+    keys (except for one key that was read before, while the store seems down), at most ``max_keys`` of them, and one
+    call at a time; a call that takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find
+    the key, or finds a smaller value than a notice has announced, the key is read again until the value is found, with
+    pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a notice only checks the keys, so the conditions
+    must read the shared state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to the
     stale keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within

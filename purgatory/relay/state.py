@@ -347,6 +347,10 @@ class RelayState(Mapping[K, V]):
             else:
                 del values[key]
 
+    def has_read(self, key: Hashable) -> bool:
+        """Return whether a read has stored the key since the first of its current watchers arrived."""
+        return key in self._values
+
     def clear(self) -> None:
         """Forget all values, because the relay is closed."""
         self._values.clear()

@@ -844,3 +844,187 @@ async def test_nothing_is_remembered_of_keys_that_failed_once_nobody_waits(
         await clock.advance(200.0)
         refresher = worker.relay._refresher
         assert (refresher.waiting, refresher._failures_of) == (0, {})
+
+
+class _Poison:
+    """Adds new keys that cannot be read, each with a wait of ``life`` seconds, and measures how long the others wait.
+
+    Key numbers below 0 cannot be read; all other keys can.
+    """
+
+    class _Negative(set[Hashable]):
+        def isdisjoint(self, others: Any) -> bool:
+            return all(isinstance(key, str) or key >= 0 for key in others)
+
+    def __init__(self, worker: Any, rate: float, life: float = 5.0) -> None:
+        self.worker = worker
+        self.clock: VirtualClock = worker.clock
+        self.draw = random.Random(3)
+        self.delays: list[float] = []
+        self.waiting: list[float] = []  # when each of the others that have not been answered was checked
+        self.measured = 0
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._adding = [rate, life]
+        worker.unreadable = self._Negative()
+        worker.read_takes = 0.004
+        worker.relay._refresher.jitter = random.Random(4)
+
+    def start(self) -> None:
+        self.tasks.append(asyncio.create_task(self._add(*self._adding)))
+
+    async def _add(self, rate: float, life: float) -> None:
+        for number in range(1, 1_000_000):
+            self.tasks.append(self.worker.waits(-number, timeout=life))
+            await self.clock.sleep((0.5 + self.draw.random()) / rate)
+
+    def client(self, key: str, every: float) -> None:
+        """Wait for the key again and again; the key changes ``every`` seconds, on average, after the wait has begun."""
+        self.tasks.append(asyncio.create_task(self._client(key, every)))
+
+    async def _client(self, key: str, every: float) -> None:
+        for value in range(1, 1_000_000):
+            waiting = self.worker.waits(key, value, timeout=1000.0)
+            await self.clock.sleep(every * (0.5 + self.draw.random()))
+            self.worker.write(key, value)
+            self.worker.relay.check(key, value)
+            await self._measure(waiting)
+
+    def newcomers(self, every: float) -> None:
+        """Wait for new keys whose value is reached already, so that each wait ends with the first read of its key."""
+        self.tasks.append(asyncio.create_task(self._newcomers(every)))
+
+    async def _newcomers(self, every: float) -> None:
+        for number in range(1_000_000):
+            await self.clock.sleep(every * (0.5 + self.draw.random()))
+            self.worker.write(f"new {number}", 1)
+            await self._measure(self.worker.waits(f"new {number}", timeout=1000.0))
+
+    async def _measure(self, waiting: "asyncio.Task[bool]") -> None:
+        began = self.clock.time()
+        self.waiting.append(began)
+        assert await waiting is True
+        self.waiting.remove(began)
+        self.delays.append(self.clock.time() - began)
+
+    def worst(self) -> float:
+        """Return the longest delay since the last call, including those that have not ended."""
+        worst = max([*self.delays, *(self.clock.time() - began for began in self.waiting)])
+        self.measured += len(self.delays)
+        self.delays.clear()
+        return worst
+
+    def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+@pytest.mark.parametrize("rate", [1, 3, 10, 50, 100])
+async def test_new_keys_that_cannot_be_read_do_not_delay_the_others(
+    clock: VirtualClock, reported: list[Any], rate: int
+) -> None:
+    """While unreadable keys keep arriving, every other key is read within 0.1 s, and the reads stay few: three for
+    each new key, and one in 20 ms for the others."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, rate)
+        for number in range(5):
+            poison.client(f"client {number}", 1.0)
+        poison.newcomers(0.5)
+        await clock.advance(1.0)
+        poison.start()
+        await clock.advance(3.0)  # the first failed read is repeated three times
+        assert poison.worst() < 1.0
+        for _ in range(20):
+            worker.reads.clear()
+            await clock.advance(1.0)
+            assert len(worker.reads) <= 3 * rate + 50
+        assert poison.worst() < 0.1
+        assert poison.measured > 100
+        poison.end()
+
+
+@pytest.mark.parametrize("rate", [20, 100])
+async def test_new_keys_that_cannot_be_read_do_not_look_like_an_outage(
+    clock: VirtualClock, reported: list[Any], rate: int
+) -> None:
+    """Between the reads of the only other key, dozens of reads fail.  It is read soon nevertheless, because the relay
+    finds that the store answers."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, rate)
+        poison.client("client", 4.0)
+        await clock.advance(1.0)
+        poison.start()
+        await clock.advance(60.0)
+        assert poison.worst() < 1.0
+        assert poison.measured > 10
+        poison.end()
+
+
+async def test_after_an_outage_new_keys_that_cannot_be_read_do_not_keep_the_others_waiting(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """An outage lasts longer than the waits, so no key is left that has been read since its wait began.  In the outage,
+    the new keys cause no reads beyond those after the pauses."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 20)
+        poison.newcomers(1.0)
+        poison.start()
+        await clock.advance(20.0)
+        worker.failures = 1_000_000
+        worker.reads.clear()
+        await clock.advance(600.0)
+        assert len(worker.reads) <= 2 * 600 / 2.5 + 50  # of keys together, and of keys alone
+        assert poison.worst() > 590.0
+        worker.failures = 0
+        await clock.advance(10.0)  # two of the longest pauses
+        assert poison.waiting == [] or clock.time() - poison.waiting[0] < 0.1
+        poison.delays.clear()
+        await clock.advance(20.0)
+        assert poison.worst() < 0.1
+        assert poison.measured > 20
+        poison.end()
+
+
+async def test_keys_that_were_read_come_before_new_ones_that_cannot_be_read(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Even if unreadable keys arrive faster than they can be read, one at a time, a key that was read before its check
+    does not wait for them."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        waiting = [worker.waits(f"early {number}", timeout=100.0) for number in range(50)]
+        await clock.advance(1.0)
+        poison = _Poison(worker, 400, life=2.0)
+        poison.start()
+        await clock.advance(3.0)
+        for number in range(50):
+            worker.write(f"early {number}", 1)
+            worker.relay.check(f"early {number}", 1)
+            await clock.advance(0.1)
+            assert waiting[number].done()
+        poison.end()
+
+
+async def test_in_an_outage_a_key_that_was_read_is_read_again_but_not_when_nobody_waits(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """While the store seems down, every other read is of a key whose read has succeeded before."""
+    (worker,), _ = workers(clock, 1, resync_every=10_000.0)
+    async with worker:
+        early = worker.waits("early")
+        await clock.settle()
+        early.cancel()
+        worker.failures = 1_000_000
+        waiting = [worker.waits(number, timeout=1000.0) for number in range(20)]
+        await clock.advance(60.0)
+        worker.reads.clear()
+        await clock.advance(60.0)
+        assert abs(2 * worker.reads.count(["early"]) - len(worker.reads)) <= 1
+        for task in waiting:
+            task.cancel()
+        await clock.advance(10.0)  # a pause that has begun
+        worker.reads.clear()
+        await clock.advance(60.0)
+        assert worker.reads == []
