@@ -124,6 +124,7 @@ def extensions() -> list[object]:
     options = ["--strict", *["--no-native-parser"] * NO_GIL_3_13]  # the native parser is the dependency without wheels
     built = list(mypycify([*options, *core], opt_level="3"))
     try:
+        support_local_classes(built)
         support_weak_references(built)
         if NO_GIL_3_13:
             support_threads(built)
@@ -137,6 +138,33 @@ def extensions() -> list[object]:
             # Only the core calls its functions, so the compiler may inline them, and calls need no table.
             extension.extra_compile_args += ["-fvisibility=hidden", "-fno-semantic-interposition"]
     return built
+
+
+def support_local_classes(built: list[Extension]) -> None:
+    """Let Python free a class that a function has defined, by editing the C code, because mypyc (2.4) prevents it.
+
+    An object holds a reference to its class.  For an object of a subclass, too, CPython expects that a compiled class
+    gives this reference back when it frees the object, and shows it to the garbage collector.  Compiled classes are
+    never freed, so the collector need not see the references to them.  Objects in a free list keep theirs.
+
+    Raises LookupError if the code is not as expected.
+    """
+    file = generated(built)[".c"]
+    source = file.read_text(encoding="utf-8")
+    num_classes = source.count("CPyType_FromTemplate(")
+    source, shown = re.subn(
+        r"(\w+)_traverse\(\w+ \*self, visitproc visit, void \*arg\)\s+\{",
+        r"\g<0> if (Py_TYPE(self) != CPyType_\1) { Py_VISIT(Py_TYPE(self)); }",
+        source,
+    )
+    source, freed = re.subn(
+        r"Py_TYPE\(self\)->tp_free\(\(PyObject \*\)self\);",
+        "PyTypeObject *kind = Py_TYPE(self); kind->tp_free((PyObject *)self); Py_DECREF(kind);",
+        source,
+    )
+    if not shown == freed == num_classes > 0:
+        raise LookupError(f"mypyc compiles classes in an unknown way ({num_classes}, {shown}, {freed})")
+    file.write_text(source, encoding="utf-8")
 
 
 def support_weak_references(built: list[Extension]) -> None:

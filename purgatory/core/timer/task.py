@@ -149,6 +149,8 @@ class TimerTask:
 class _ValidatedClass:
     """The task class that was validated last, in compiled code.  Most tasks in a program belong to a few classes.
 
+    The reference keeps the class, so that no other class can have its address.
+
     Interpreted code validates a class only if assigning a field fails.  It must not read an object that all threads
     share: without the GIL, threads that count references to the same object wait for each other.
     """
