@@ -14,6 +14,7 @@ from purgatory.pipeline.output.directory import write_files
 from purgatory.pipeline.output.figures import write_pictures
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.report import Report, find_key_shares
+from purgatory.pipeline.report.incident import worst_of
 from purgatory.pipeline.report.one_pass import hot_keys
 from purgatory.pipeline.report.unusual_intervals import TIMES, find_times
 from purgatory.pipeline.report.verdicts import KeyShares
@@ -83,10 +84,11 @@ def compare(
         for one, other in ((baseline, report), (report, baseline))
     )
     times = find_times(baseline.tables, report.steps, threshold)
+    worst = worst_of(times, report.steps, baseline.tables, threshold)
     keys, _ = read_journal(
         spark,
         report.journal,
-        lambda opened: find_key_shares(spark, opened, times, report.selection),
+        lambda opened: find_key_shares(spark, opened, worst, report.selection),
         skip_corrupt=skip_corrupt,
     )
     changes = find_changes(before, after, threshold)

@@ -141,7 +141,8 @@ def lead(comparison: "Comparison") -> list[str]:
 
 def when(comparison: "Comparison") -> list[str]:
     """Return the intervals that are worse, and new runs of servers, in chronological order."""
-    return timeline(comparison.times, comparison.report.deploys)
+    report = comparison.report
+    return timeline(comparison.times, report.steps, report.deploys, comparison.baseline.tables, comparison.threshold)
 
 
 def about(report: Any) -> str:

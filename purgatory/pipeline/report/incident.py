@@ -50,12 +50,20 @@ class Worst(NamedTuple):
     outcome: str | None
 
 
-def worst_of(times: pa.Table) -> Worst | None:
-    """Return the interval that affected the most operations, or None if no step is worse."""
+def worst_of(
+    times: pa.Table,
+    steps: TimeSteps,
+    baseline: Mapping[str, pa.Table] | None = None,
+    threshold: float = OWN_THRESHOLD,
+) -> Worst | None:
+    """Return the interval that affected the most operations, or None if no step is worse.
+
+    ``baseline`` and ``threshold``: those with which ``times`` were found.
+    """
     worse = _by_names(times)
     if not worse:
         return None
-    main = _main(worse)
+    main = _main(worse, steps, baseline, threshold)
     rows = _together(worse[main])
     outcome = next((row["outcome"] for row in rows if row["outcome"] in _VERBS), None)
     return Worst(main, *_span(rows), None if outcome == REFUSED else outcome)
@@ -77,7 +85,7 @@ def summary(
     ``baseline`` and ``threshold``: those with which ``times`` were found.
     """
     worse = _by_names(times)
-    worst = worst_of(times)
+    worst = worst_of(times, steps, baseline, threshold)
     if worst is None:
         return []
     main, since, until, outcome = worst
@@ -90,7 +98,7 @@ def summary(
         for names in overlapping
         if names != main and (names[1] is not None or not _divided(names, worse) or _refused(worse[names]))
     ]
-    figures = figures_within(steps, since, until, threshold, baseline, worse)
+    figures = figures_within(steps, [(since, until)], threshold, baseline, worse)
     divided = {purgatory for purgatory, kind in figures if kind is not None}
     alone = [names for names in figures if names[1] is not None or names[0] not in divided]
     others += [
@@ -105,7 +113,7 @@ def summary(
         for names in alone
         if names not in overlapping and names not in others
     }
-    found += _not_affected(steps, judged, since, until)
+    found += _not_affected(steps, main, judged, since, until)
     if keys is not None and outcome is not None:
         found += _keys(keys, main, outcome)
     found += _nearest_deploy(deploys, since, _ended_at(together))
@@ -123,13 +131,22 @@ def not_judged(steps: TimeSteps) -> list[str]:
     return [f"Refused operations of unknown kinds are not judged: {_listed(counts)}."] if counts else []
 
 
-def timeline(times: pa.Table, deploys: Sequence[datetime]) -> list[str]:
-    """Return what happened, in chronological order: intervals that are worse, and new runs of servers."""
+def timeline(
+    times: pa.Table,
+    steps: TimeSteps,
+    deploys: Sequence[datetime],
+    baseline: Mapping[str, pa.Table] | None = None,
+    threshold: float = OWN_THRESHOLD,
+) -> list[str]:
+    """Return what happened, in chronological order: intervals that are worse, and new runs of servers.
+
+    ``baseline`` and ``threshold``: those with which ``times`` were found.
+    """
     worse = [row for row in times.to_pylist() if row["verdict"] == "worse"]
     if not worse:
         return []
     by_names = _by_names(times)
-    together = _together(by_names[_main(by_names)])
+    together = _together(by_names[_main(by_names, steps, baseline, threshold)])
     since, until = _span(together)[0], _ended_at(together)
     lines = [(row["since"], int(row["kind"] is None), interval(row)) for row in worse]  # kinds before their purgatory
     begun = "a new run of a server began"
@@ -181,11 +198,14 @@ def _by_names(times: pa.Table) -> dict[Names, list[Row]]:
     return found
 
 
-def _main(worse: dict[Names, list[Row]]) -> Names:
+def _main(
+    worse: dict[Names, list[Row]], steps: TimeSteps, baseline: Mapping[str, pa.Table] | None, threshold: float
+) -> Names:
     """Return the kind with the most affected operations, or the purgatory if none of its kinds is worse.
 
     A kind may have too few operations to be judged in each step.  So it is the purgatory as well if its interval is
-    longer than that of the kind, contains it, and affected at least twice as many operations.
+    longer than that of the kind, contains it, and affected at least twice as many operations, and if some kind is worse
+    in the remaining time.  If none is, the purgatory is worse there only because the mix of its kinds is different.
     """
     candidates = [names for names in worse if names[1] is not None or not _divided(names, worse)]
     main = max(candidates, key=lambda names: _affected(_together(worse[names])))
@@ -195,7 +215,17 @@ def _main(worse: dict[Names, list[Row]]) -> Names:
     (begin, end), (since, until) = (_span(_together(worse[names])) for names in (main, whole))
     contains = since <= begin and end <= until and until - since > end - begin
     twice = tuple(2 * harm for harm in _affected(_together(worse[main])))
-    return whole if contains and _affected(_together(worse[whole])) >= twice else main
+    if not contains or _affected(_together(worse[whole])) < twice:
+        return main
+    remaining = figures_within(steps, [(since, begin), (end, until)], threshold, baseline, worse)
+    about = {row["outcome"] or row["measure"] for row in _together(worse[whole])}
+    verdicts = (
+        figures[name].verdict
+        for (purgatory, kind), figures in remaining.items()
+        if purgatory == main[0] and kind is not None
+        for name in about.intersection(figures)
+    )
+    return whole if "worse" in verdicts else main
 
 
 def _divided(names: Names, worse: dict[Names, list[Row]]) -> bool:
@@ -271,7 +301,9 @@ def _much_less(row: Row, figures: Mapping[str, Within]) -> bool:
     return bool(here.most < here.usual + _PART * change)
 
 
-def _not_affected(steps: TimeSteps, judged: Mapping[Names, bool], since: datetime, until: datetime) -> list[str]:
+def _not_affected(
+    steps: TimeSteps, main: Names, judged: Mapping[Names, bool], since: datetime, until: datetime
+) -> list[str]:
     """Return sentences about purgatories and kinds that are not known to be worse.
 
     ``judged``: whether their operations are enough to show that the interval did not affect them.
@@ -283,8 +315,8 @@ def _not_affected(steps: TimeSteps, judged: Mapping[Names, bool], since: datetim
         for names, rows in by_name.items()
         if names[1] is None
     }
-    well: list[str] = []
-    few: list[str] = []
+    well: list[Names] = []
+    few: list[Names] = []
     perhaps: dict[Names, str] = {}
     for names, shown in judged.items():
         within = [row for row in by_name[names] if since <= row["bucket"] < until]
@@ -297,15 +329,18 @@ def _not_affected(steps: TimeSteps, judged: Mapping[Names, bool], since: datetim
         if enough and refused[names[0]] and (names[1] is not None or not steps.every_kind):
             perhaps[names] = name_of(names)  # the refused share of a purgatory is judged, but not that of a kind
         else:
-            (well if enough else few).append(name_of(names))
-    found = [f"Not affected: {_listed(well)}."] if well else []
+            (well if enough else few).append(names)
+    found = [f"Not affected: {_listed(map(name_of, well))}."] if well else []
+    kinds = {names for names in by_name if names[0] == main[0] and names[1] is not None}
+    if main[1] is None and kinds and kinds.issubset(well):
+        found.append(f"So the mix of the kinds of {label(main[0])} was different.")
     if perhaps:
         counts = [f"{refused[name]:,} by {label(name)}" for name in dict.fromkeys(name for name, _ in perhaps)]
         found.append(
             f"Perhaps affected: {_listed(perhaps.values())}. At that time, operations of unknown kinds were refused:"
             f" {_listed(counts)}."
         )
-    return [*found, f"Too few operations to judge: {_listed(few)}."] if few else found
+    return [*found, f"Too few operations to judge: {_listed(map(name_of, few))}."] if few else found
 
 
 def _keys(shares: KeyShares, names: Names, outcome: str) -> list[str]:

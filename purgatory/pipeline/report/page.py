@@ -128,7 +128,10 @@ def report_page(report: "Report", pictures: dict[str, Picture], draw: Sequence[s
     if lead:
         notes.insert(
             0,
-            Note("When, in the order of time, compared with the other steps", timeline(times, report.deploys)),
+            Note(
+                "When, in the order of time, compared with the other steps",
+                timeline(times, report.steps, report.deploys),
+            ),
         )
     else:
         lead = ["No step of time is worse than the other steps of the journal by more than chance."]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -34,6 +34,9 @@ from .one_pass import (
 from .time_span import TimeSpan, at, deploys_of, span_of_files
 from .unusual_intervals import OWN_THRESHOLD, Names, TimeSteps, find_own_times
 from .verdicts import KeyShares
+
+if TYPE_CHECKING:
+    from .incident import Worst
 
 __all__ = ["Report", "compute", "find_key_shares", "write_report"]
 
@@ -139,8 +142,10 @@ def compute(
             made, span, whole, own_steps = _tables(spark, journal, opened, top, bucket_ms, step_ms, selection, steps)
         if not interval_keys:
             return made, span, whole, own_steps, None
+        from .incident import worst_of  # imported here for the reason that write_report states
+
         own = find_own_times(own_steps, OWN_THRESHOLD)
-        return made, span, whole, own_steps, find_key_shares(spark, opened, own, selection)
+        return made, span, whole, own_steps, find_key_shares(spark, opened, worst_of(own, own_steps), selection)
 
     (made, span, whole, over_time, keys), opened = read_journal(spark, journal, work, skip_corrupt=skip_corrupt)
     files = None if opened.files is None else len(opened.files)
@@ -155,16 +160,13 @@ def compute(
 
 
 def find_key_shares(
-    spark: SparkSession, opened: OpenJournal, times: pa.Table, selection: Selection
+    spark: SparkSession, opened: OpenJournal, worst: "Worst | None", selection: Selection
 ) -> KeyShares | None:
     """Return the busiest keys of the worst interval, and how many of their operations had its outcome.
 
     Returns None if no interval is worse, if only the waits of the worst one are worse, or if its operations were
     refused, because the keys of refused operations are not known.
     """
-    from .incident import worst_of  # imported here for the reason that write_report states
-
-    worst = worst_of(times)
     if worst is None or worst.outcome is None:
         return None
     since_ms, until_ms = (round(at.timestamp() * 1000) for at in (worst.since, worst.until))

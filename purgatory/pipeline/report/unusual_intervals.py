@@ -58,6 +58,7 @@ _OUTCOMES: Final = (EXPIRED, FAILED, CANCELLED)
 _STANDARD_ERRORS: Final = 5.0
 _ROUNDING: Final = 1 / 128  # a quantile of a step can be too low by this share
 _MOST_ROUNDS: Final = 5
+_OFTEN: Final = 0.25  # a figure that is at least half as far above the usual one in this share of the runs is not worse
 _WITHIN_A_WINDOW: Final = 0.75  # the least share of refused operations whose ranges do not extend beyond a window
 TIMES: Final = pa.schema(
     {
@@ -141,52 +142,82 @@ class Within(NamedTuple):
 
 def figures_within(
     journal: TimeSteps,
-    since: datetime,
-    until: datetime,
+    spans: Sequence[tuple[datetime, datetime]],
     threshold: float,
     baseline: Mapping[str, pa.Table] | None = None,
     unusual: Mapping[Names, Sequence[Row]] = MappingProxyType({}),
 ) -> dict[Names, dict[str, Within]]:
-    """Judge each purgatory and kind by all its operations of an interval, as if the interval were one step.
+    """Judge each purgatory and kind by all its operations of some ``spans`` of time, as if they were one step.
 
-    A kind may have too few operations to be judged in each step, but enough in the interval.  A figure has the name of
-    its outcome or measure.  Without a ``baseline``, the steps outside this interval and the ``unusual`` ones are usual.
+    A kind may have too few operations to be judged in each step, but enough in all of them.  A figure has the name of
+    its outcome or measure.  Without a ``baseline``, the steps before the first span and those after the last one are
+    usual, apart from the ``unusual`` intervals.  A figure is then not worse if it is nearly as high in a quarter of the
+    usual runs of as many steps, as with a daily rhythm.
     """
     before, counts = ({}, {}) if baseline is None else _usual_of(baseline)
     found: dict[Names, dict[str, Within]] = {}
     for names, steps in journal.by_name().items():
-        aside = [(since, until), *((row["since"], row["until"]) for row in unusual.get(names, ()))]
+        aside = [(spans[0][0], spans[-1][1]), *((row["since"], row["until"]) for row in unusual.get(names, ()))]
         usual = (
             [row for row in steps if not any(begin <= row["bucket"] < end for begin, end in aside)]
             if baseline is None
             else counts.get(names, [])
         )
-        within = [row for row in steps if since <= row["bucket"] < until]
-        columns = ("operations", "immediate", "pending", *_OUTCOMES, REFUSED)
-        whole: Row = {column: sum(row[column] for row in within) for column in columns}
+        within = [row for row in steps if any(since <= row["bucket"] < until for since, until in spans)]
+        whole = _as_one_step(journal, names, within)
+        judges: dict[str, Callable[[list[Row]], Iterable[_Judged]]] = {
+            outcome: partial(_judged_shares, outcome=outcome, threshold=threshold, before=usual)
+            for outcome in _OUTCOMES
+        }
         figures = found[names] = {}
         for outcome in (*_OUTCOMES, REFUSED):
             (each,) = _judged_shares([whole], outcome, threshold, usual)
             most = 1 - float(least_share(each.of - each.found, each.of)) if each.of else 1.0
             # It is not certain in which steps operations were refused.
             figures[outcome] = Within("same" if outcome == REFUSED else each.verdict, each.usual, most)
-        numbers = [journal.number_of(row["bucket"]) for row in within]
-        waits = durations_within(journal.waits.get(names, Aggregate()), numbers)
+        waits = _waits_of(journal, names, within)
         n = int(waits.counts.sum())
         for wait in _WAITS:
-            measure, column, _, share = wait
+            measure, _, quantile, share = wait
             if n * (1 - share) < LEAST_ABOVE or (baseline is not None and names not in before):
                 continue
             fewer, _ = _shares_above(n * (1 - share), n)
-            whole[column], highest = quantiles(waits, [share, 1 - fewer])
-            if baseline is None:
-                (each,) = _judge_by_own_waits([whole], journal, names, wait, threshold, usual)
-            else:
-                (each,) = _judged_waits(
-                    [whole], before[names][wait[2]], partial(_at_share, before[names]), wait, threshold
+            judges[measure] = (
+                partial(_judge_by_own_waits, journal=journal, names=names, wait=wait, threshold=threshold, usual=usual)
+                if baseline is None
+                else partial(
+                    _judged_waits,
+                    usual=before[names][quantile],
+                    before=partial(_at_share, before[names]),
+                    wait=wait,
+                    threshold=threshold,
                 )
-            figures[measure] = Within(each.verdict, each.usual, highest or 0.0)
+            )
+            (each,) = judges[measure]([whole])
+            figures[measure] = Within(each.verdict, each.usual, quantiles(waits, [1 - fewer])[0] or 0.0)
+        worse = [name for name, each in figures.items() if each.verdict == "worse"]
+        if worse and baseline is None:
+            length = len(within)
+            runs = [_as_one_step(journal, names, usual[at : at + length]) for at in range(0, len(usual), length)]
+            for name in worse:
+                each, *others = judges[name]([whole, *runs])
+                high = sum(2 * (other.here - other.usual) >= each.here - each.usual for other in others)
+                if high >= _OFTEN * len(others):
+                    figures[name] = figures[name]._replace(verdict="same")
     return found
+
+
+def _waits_of(journal: TimeSteps, names: Names, steps: Iterable[Row]) -> Aggregate:
+    numbers = [journal.number_of(row["bucket"]) for row in steps]
+    return durations_within(journal.waits.get(names, Aggregate()), numbers)
+
+
+def _as_one_step(journal: TimeSteps, names: Names, steps: list[Row]) -> Row:
+    columns = ("operations", "immediate", "pending", *_OUTCOMES, REFUSED)
+    found = quantiles(_waits_of(journal, names, steps), [share for *_, share in _WAITS])
+    return {column: sum(row[column] for row in steps) for column in columns} | {
+        column: value for (_, column, *_), value in zip(_WAITS, found, strict=True)
+    }
 
 
 def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
@@ -194,7 +225,9 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
 
     Steps that differ from the middle half of the steps are set aside, until the remaining steps are alike.  If half of
     the steps or more are set aside, no step is usual, and the journal has no interval.  A step of a kind may have too
-    few operations to be judged, so the steps that differ for the whole purgatory are set aside for its kinds as well.
+    few operations to be judged, so the steps that are worse for the whole purgatory are set aside for its kinds, too.
+    They are not if a kind would then have less than half of its steps: a kind that runs only part of the time can be
+    the reason why the purgatory differs.
     """
     rows: list[Row] = []
     differs: dict[tuple[str, str], set[datetime]] = {}
@@ -203,7 +236,7 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
         of = (names[0], about.get("outcome") or about["measure"])
         judged = _set_aside(parts, judge, figure, differs.get(of, set()))
         if names[1] is None:  # a purgatory comes before its kinds
-            differs[of] = {each.row["bucket"] for each in judged if each.verdict != "same"}
+            differs[of] = {each.row["bucket"] for each in judged if each.verdict == "worse"}
         rows.extend(_intervals(judged, journal, about, names))
 
     for names, steps in journal.by_name().items():
@@ -272,22 +305,26 @@ _Judge = Callable[[list[Row]], Iterable[_Judged]]
 def _set_aside(
     steps: list[Row], judge: _Judge, figure: Callable[[Row], float | None], differs: set[datetime]
 ) -> list[_Judged]:
-    """Judge the steps by the usual ones among them.  ``differs``: the beginnings of steps that are not usual."""
+    """Judge the steps by the usual ones among them.
+
+    ``differs``: the beginnings of steps that are not usual; without effect if they are more than half of the steps.
+    """
     known = [(value, number) for number, row in enumerate(steps) if (value := figure(row)) is not None]
     if len({value for value, _ in known}) < 2:
         return []  # no step differs
-    known = [(value, number) for value, number in known if steps[number]["bucket"] not in differs]
-    if not known:
-        return []  # no step is usual
-    middle = median(value for value, _ in known)
-    nearest = sorted(known, key=lambda pair: (abs(pair[0] - middle), pair[1]))[: -(-len(known) // 2)]
+    remaining = [(value, number) for value, number in known if steps[number]["bucket"] not in differs]
+    if 2 * len(remaining) < len(known):
+        differs, remaining = set(), known
+    middle = median(value for value, _ in remaining)
+    nearest = sorted(remaining, key=lambda pair: (abs(pair[0] - middle), pair[1]))[: -(-len(remaining) // 2)]
     usual = [steps[number] for number in sorted(number for _, number in nearest)]
     judged: list[_Judged] = []
     for _ in range(_MOST_ROUNDS):
         judged = list(judge(usual))
-        alike = [each.row for each in judged if each.verdict == "same" and each.row["bucket"] not in differs]
-        if 2 * len(alike) <= len(steps):
+        same = [each.row for each in judged if each.verdict == "same"]
+        if 2 * len(same) <= len(steps):
             return []
+        alike = [row for row in same if row["bucket"] not in differs]
         if alike == usual:
             break
         usual = alike

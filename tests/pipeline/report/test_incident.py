@@ -105,7 +105,7 @@ def test_a_kind_with_few_operations_is_not_called_unaffected() -> None:
         "No new run of a server began in the reported time.",
     ]
     times = table(interval(None, 1, 2, 0.5, outcome="refused"))
-    assert worst_of(times).outcome is None  # type: ignore[union-attr]
+    assert worst_of(times, steps()).outcome is None  # type: ignore[union-attr]
     refused = summary(times, steps(), None, [])
     assert refused[0].endswith("shop was worse: 50.00% of the operations were refused instead of 1.00%.")
     assert not any("key" in sentence for sentence in refused)
@@ -171,7 +171,7 @@ def test_kinds_of_a_purgatory_that_refused_operations_are_not_called_unaffected(
 def test_a_deploy_is_placed_in_time(minute: float, said: str) -> None:
     """The lines are in the order of time, so a later deploy comes after the interval."""
     times = table(interval(None, 20, 30, 0.4, operations=2_500), interval("A", 20, 30, 0.9))
-    lines = timeline(times, [at(minute)])
+    lines = timeline(times, steps(), [at(minute)])
     (deploy,) = [line for line in lines if "new run" in line]
     assert deploy == f"{at(minute):%Y-%m-%d %H:%M:%S} UTC: a new run of a server began, {said}"
     assert lines.index(deploy) == (0 if minute < 20 else 2)
@@ -183,9 +183,9 @@ def test_without_a_worse_step_there_is_nothing_to_say() -> None:
     """Better intervals alone are no incident; many deploys are counted."""
     better = interval("A", 20, 30, 0.0) | {"verdict": "better"}
     assert summary(table(better), steps("A", "B"), keys(), [at(1)]) == []
-    assert worst_of(table(better)) is None
-    assert timeline(table(better), [at(1)]) == []
-    lines = timeline(table(interval("A", 20, 30, 0.9)), [at(minute) for minute in range(12)])
+    assert worst_of(table(better), steps()) is None
+    assert timeline(table(better), steps(), [at(1)]) == []
+    lines = timeline(table(interval("A", 20, 30, 0.9)), steps(), [at(minute) for minute in range(12)])
     assert lines[-1] == "and 4 more new runs of servers"
 
 
@@ -255,8 +255,8 @@ def test_an_interval_to_the_end_of_the_journal_has_no_end() -> None:
         " and the median wait was 5 s instead of 400 ms (from 14:21:00)."
     )
     assert deploy == "A new run of a server, as with a deploy, began at 14:31:00, 11 min after the change began."
-    lines = timeline(times, [])
-    assert worst_of(times) == (("shop", "A"), at(20), at(30), "expired")
+    lines = timeline(times, steps(), [])
+    assert worst_of(times, steps()) == (("shop", "A"), at(20), at(30), "expired")
     assert lines[0].startswith("2026-11-24 14:20:00 UTC until the end of the journal, shop · A: expired share 90.00%")
 
 
@@ -270,8 +270,8 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert first.startswith("On 2026-11-24, from 23:00 to 2026-11-25 01:00 UTC, shop · A was worse: 90.00%")
     assert first.endswith("failed instead of 1.00% (from 2026-11-25 00:00:00 to 00:40:00).")
     assert deploy.startswith("A new run of a server, as with a deploy, began at 2026-11-25 23:20:00, ")
-    (failed,) = [line for line in timeline(times, []) if "failed" in line]
+    (failed,) = [line for line in timeline(times, steps(), []) if "failed" in line]
     assert failed.startswith("2026-11-25 00:00:00 to 00:40:00 UTC, ")
     assert failed.endswith("(at most 40.00%, at 00:30:00)")
     over_midnight = interval("A", 540, 660, 0.2, extreme=0.4, extreme_at=at(630))
-    assert timeline(table(over_midnight), [])[0].endswith("(at most 40.00%, at 2026-11-25 00:30:00)")
+    assert timeline(table(over_midnight), steps(), [])[0].endswith("(at most 40.00%, at 2026-11-25 00:30:00)")

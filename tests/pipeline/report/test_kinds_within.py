@@ -34,8 +34,13 @@ def minutes(number: int, expired: Mapping[int, int] | None = None, slow: Mapping
     return [(expired.get(minute, 0), spread(number, slow.get(minute, 0.3))) for minute in range(MINUTES)]
 
 
+def during(of_kind: Sequence[Minute], part: range) -> list[Minute]:
+    """Return the minutes of a kind that has operations only in a part of the hour."""
+    return [each if minute in part else (0, []) for minute, each in enumerate(of_kind)]
+
+
 def steps(**kinds: Sequence[Minute]) -> TimeSteps:
-    """Return the steps of these kinds, and those of their purgatory."""
+    """Return the steps of these kinds, and those of their purgatory; a minute without waits is no step."""
     whole = [
         (sum(each[0] for each in at), [wait for each in at for wait in each[1]])
         for at in zip(*kinds.values(), strict=True)
@@ -49,6 +54,8 @@ def steps(**kinds: Sequence[Minute]) -> TimeSteps:
         values, counts = np.unique(np.concatenate(codes), return_counts=True)
         waits["shop", kind] = Aggregate(values=values, counts=counts)
         for number, (expired, here) in zip(numbers, of_kind, strict=True):
+            if not here:
+                continue
             p50, p99 = quantiles(durations_within(waits["shop", kind], [number]), (0.5, 0.99))
             row = {"purgatory": "shop", "kind": kind, "bucket": datetime.fromtimestamp(number * 60, UTC)}
             row |= dict.fromkeys(COUNTS, 0) | {"operations": len(here), "expired": expired}
@@ -80,10 +87,12 @@ def test_a_partial_incident_of_small_kinds_is_that_of_their_purgatory() -> None:
         "On 2026-11-24, from 14:25 to 14:35 UTC, shop was worse: 14.33% of the operations expired instead of 0.00%.",
         "Also worse at that time: shop · A, shop · B.",
     ]
-    worst = worst_of(times)
+    worst = worst_of(times, journal)
     assert worst is not None
     assert (worst.names, worst.outcome) == (("shop", None), "expired")
-    assert "2026-11-24 14:33:00 to 14:35:00 UTC, shop · A: expired share 23.33% instead of 0.00%" in timeline(times, [])
+    assert "2026-11-24 14:33:00 to 14:35:00 UTC, shop · A: expired share 23.33% instead of 0.00%" in timeline(
+        times, journal, []
+    )
 
 
 def test_an_incident_of_one_kind_is_not_that_of_its_purgatory() -> None:
@@ -157,3 +166,67 @@ def test_a_comparison_knows_what_is_usual_for_a_kind_although_every_minute_is_wo
         if known
         else ["Not affected: shop · B, shop · C."]
     )
+
+
+def test_the_incident_of_a_kind_that_runs_only_part_of_the_time_is_found_beside_a_kind_that_always_runs() -> None:
+    """In all its minutes, the purgatory differs, because the mix of its kinds does."""
+    night, incident = range(12, 24), range(18, 21)
+    journal = steps(
+        Interactive=minutes(200),
+        Export=during(minutes(70, slow=dict.fromkeys(range(MINUTES), 30.0) | dict.fromkeys(incident, 120.0)), night),
+    )
+    first, *others = said(journal)
+    assert first.startswith(
+        "On 2026-11-24, from 14:18 to 14:21 UTC, shop · Export was worse: the median wait was 2 min"
+    )
+    assert others == ["Not affected: shop · Interactive."]
+
+
+@pytest.mark.parametrize("expired", [True, False], ids=["expired", "longer waits"])
+def test_the_incident_of_a_kind_that_improves_the_figures_of_its_purgatory_is_found(expired: bool) -> None:
+    """Even in its incident, it is better than the other kind."""
+    every, incident = range(MINUTES), range(35, 37)
+    poll = minutes(100, dict.fromkeys(every, 90), dict.fromkeys(every, 5.0))
+    checkout = (
+        minutes(200, dict.fromkeys(incident, 120), dict.fromkeys(incident, 5.0))
+        if expired
+        else minutes(400, slow=dict.fromkeys(incident, 3.0))
+    )
+    journal = steps(Poll=poll, Checkout=during(checkout, range(22, 42)))
+    first, *others = said(journal)
+    assert first.startswith("On 2026-11-24, from 14:35 to 14:37 UTC, shop · Checkout was worse: ")
+    assert ("60.00% of the operations expired instead of 0.00%" if expired else "was 3 s instead of 300 ms") in first
+    assert others == ["Not affected: shop · Poll."]
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_purgatory_is_not_named_for_a_time_in_which_only_the_mix_of_its_kinds_is_different(compared: bool) -> None:
+    """Three in ten exports always expire, and nine in ten for three minutes; they run only part of the time."""
+    part, incident = range(12, 24), range(18, 21)
+    usual = dict.fromkeys(range(MINUTES), 21)
+    other = minutes(200)
+    journal = steps(Other=other, Export=during(minutes(70, usual | dict.fromkeys(incident, 63)), part))
+    before = baseline(Other=other, Export=during(minutes(70, usual), part)) if compared else None
+    times = find_own_times(journal, OWN_THRESHOLD) if before is None else find_times(before, journal, OWN_THRESHOLD)
+    assert any(
+        row["kind"] is None and row["until"] - row["since"] == timedelta(minutes=len(part)) for row in times.to_pylist()
+    )
+    first, *others = summary(times, journal, None, [], before)[:-1]
+    assert first.startswith("On 2026-11-24, from 14:18 to 14:21 UTC, shop · Export was worse: 90.00% of the operations")
+    assert others == ["Not affected: shop · Other."]
+
+
+def test_a_purgatory_is_worse_and_none_of_its_kinds_if_their_mix_is_different() -> None:
+    """Nine in ten long polls always expire; for some minutes, there are ten times as many."""
+    poll = [(540, spread(600, 5.0)) if 20 <= minute < 26 else (54, spread(60, 5.0)) for minute in range(MINUTES)]
+    first, *others = said(steps(Get=minutes(600), Poll=poll))
+    assert "from 14:20 to 14:26 UTC, shop was worse: 45.00% of the operations expired instead of 8.18%" in first
+    assert others == ["Not affected: shop · Get, shop · Poll.", "So the mix of the kinds of shop was different."]
+
+
+def test_a_kind_with_two_levels_is_not_worse_at_the_usual_higher_one() -> None:
+    """Half of its minutes differ from the others."""
+    b = minutes(600, slow=dict.fromkeys(range(MINUTES // 2), 0.2))
+    for last in (41, 43, 45, 50):
+        journal = steps(A=minutes(600, dict.fromkeys(range(40, last), 360)), B=b)
+        assert said(journal)[1:] == ["Not affected: shop · B."]
