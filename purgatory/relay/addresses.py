@@ -78,11 +78,16 @@ def secrets_of_url(url: str, *, every_option: bool = False) -> list[str]:
     return [url, *passwords, *map(unquote, passwords), *map(unquote_plus, passwords)]
 
 
-def _masked(text: str, secret: str) -> str:
-    """Replace the secret in the text, or the beginning of a long one: engines shorten what they repeat."""
-    for length in range(len(secret), min(len(secret), _SHORTEST) - 1, -1):
-        if secret[:length] in text:
-            return text.replace(secret[:length], "***")
+def _masked(text: str, secrets: Iterable[str]) -> str:
+    """Replace the secrets in the text, and then the beginnings of long ones: engines shorten what they repeat."""
+    in_order = sorted(filter(None, secrets), key=len, reverse=True)
+    for secret in in_order:
+        text = text.replace(secret, "***")
+    for secret in in_order:
+        for length in range(len(secret) - 1, _SHORTEST - 1, -1):
+            if secret[:length] in text:
+                text = text.replace(secret[:length], "***")
+                break
     return text
 
 
@@ -92,9 +97,8 @@ def without_secrets(secrets: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = safe = str(error)
-        for secret in sorted(filter(None, secrets), key=len, reverse=True):
-            safe = _masked(safe, secret)
+        text = str(error)
+        safe = _masked(text, secrets)
         if safe == text:
             raise
         raise ConnectionError(f"{type(error).__name__}: {safe}") from None

@@ -331,4 +331,14 @@ def _secrets_of(url: str) -> list[str]:
         url = f"nats://{url}"
     user = urlsplit(url).username if urlsplit(url).password is None else None  # a username alone is a token
     # The gateway of a WebSocket gives the options in the query their meaning.
-    return [*secrets_of_url(url, every_option=True), *([user, unquote(user)] if user else [])]
+    forms = [text for form in (url, _requoted(url)) for text in secrets_of_url(form, every_option=True)]
+    return [*forms, *([user, unquote(user)] if user else [])]
+
+
+def _requoted(url: str) -> str:
+    """Return the URL with the escapes that it has in the errors of aiohttp, which opens the WebSockets."""
+    try:
+        from yarl import URL
+    except ImportError:  # so aiohttp is missing, too
+        return url
+    return str(URL(url))

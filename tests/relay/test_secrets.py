@@ -216,7 +216,16 @@ async def test_an_error_of_nats_with_its_credentials(options: Any, monkeypatch: 
 
 @pytest.mark.filterwarnings("ignore:parameter 'timeout' of type 'float' is deprecated")  # in nats-py
 @pytest.mark.parametrize(
-    "query", ["token=T0PSECRET", "password=T0PSECRET", "next=1&key=T0PSECRET%2B+%C3%A9", "T0PSECRET=&a=T0PSECRET"]
+    "query",
+    [
+        "token=T0PSECRET",
+        "password=T0PSECRET",
+        "next=1&key=T0PSECRET%2B+%C3%A9",
+        "T0PSECRET=&a=T0PSECRET",
+        "token=k9%2FT0PSECRET%2BPm8%3D",
+        "token=%2babc%c3%a9T0PSECRET",
+        "token=a%20b+cT0PSECRET",
+    ],
 )
 async def test_a_gateway_that_refuses_a_websocket(query: str, caplog: pytest.LogCaptureFixture) -> None:
     """The error of the handshake repeats the URL, and the query of the URL may contain a token of the gateway."""
