@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from purgatory.core.timer.units import ceil_ms
-from purgatory.errors import PurgatoryError
+from purgatory.errors import OperationCancelled, PurgatoryClosed, PurgatoryFull, RelayLost
 from purgatory.texts import safe_repr
 
 from .connection import pending_connection
@@ -40,6 +40,8 @@ _HEADERS: Final = {
     "x-accel-buffering": "no",  # otherwise, nginx would buffer the events
 }
 _HEARTBEAT: Final = b":\n\n"
+# A client that asked again would receive 503 or 429, but now it is too late for another status.
+_ENDING: Final = (PurgatoryClosed, PurgatoryFull, OperationCancelled, RelayLost)
 _LONGEST_RETRY: Final = 1e9  # seconds
 
 
@@ -88,12 +90,12 @@ class EventSourceResponse(Response):
     and the iterator is closed.
 
     ``items``: the items, which :func:`server_sent_event` encodes.  At the end, the iterator is closed if it has
-    ``aclose()``, so the places of a client that hangs up are free at once.  If it raises a :class:`PurgatoryError`, the
-    stream ends, and browsers reconnect: :class:`PurgatoryClosed` from a generator that waits while the purgatory
-    closes, :class:`~purgatory.relay.RelayLost` if the relay has lost its connection, and others.  Any other error is
-    raised, so that the server logs it and closes the connection.  ``headers``: additional headers.  ``retry``: the
-    number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None leaves the
-    delay to the browser.  ``status_code``: the HTTP status.
+    ``aclose()``, so the places of a client that hangs up are free at once.  If it raises :class:`PurgatoryClosed`,
+    :class:`PurgatoryFull`, :class:`OperationCancelled`, or :class:`~purgatory.relay.RelayLost`, as a generator does
+    that waits while the purgatory closes or the relay loses its connection, the stream ends, and browsers reconnect.
+    Any other error is raised, so that the server logs it and closes the connection.  ``headers``: additional headers.
+    ``retry``: the number of seconds, at most 1e9, after which a browser that has lost the connection tries again; None
+    leaves the delay to the browser.  ``status_code``: the HTTP status.
     """
 
     media_type: str | None = "text/event-stream"
@@ -148,7 +150,7 @@ class EventSourceResponse(Response):
                 # Servers send nothing before the first part of the body, and browsers wait for the headers.
                 first = _HEARTBEAT if self._retry is None else b"retry: %d\n\n" % ceil_ms(self._retry)
                 await _send_chunk(send, first)
-                with suppress(PurgatoryError):  # it is too late for another status; browsers reconnect
+                with suppress(*_ENDING):
                     async for item in items:
                         if stopped.is_set():
                             return  # the iterator has caught the cancellation

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import purgatory as package
-from purgatory import Outcome, Purgatory
+from purgatory import Outcome, Purgatory, PurgatoryError
 from purgatory.asgi import EventSourceResponse, Wait, install_errors, waiting
 from purgatory.asgi.server_sent_events import server_sent_event
 from purgatory.asgi.types import ASGIApp, Message, Receive, Scope, Send
@@ -150,7 +150,7 @@ async def test_a_full_purgatory_refuses_before_the_response_starts(clock: Virtua
         assert call.status == 503
 
 
-@pytest.mark.parametrize("error", [Boom, ConnectionRefusedError, TimeoutError, OSError])
+@pytest.mark.parametrize("error", [Boom, ConnectionRefusedError, TimeoutError, OSError, PurgatoryError])
 async def test_an_error_of_the_iterator_is_raised(error: type[Exception]) -> None:
     """An error of the iterator, also one of its network, is raised, so that the server logs it and closes the
     connection; the iterator is closed.
