@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -199,7 +198,7 @@ class TestMonotonicClock:
 
     @pytest.fixture
     def monotonic(self, monkeypatch: pytest.MonkeyPatch) -> MonotonicClock:
-        monkeypatch.setattr("purgatory.aio.monotonic_clock.time", SimpleNamespace(monotonic=lambda: 12.3456))
+        monkeypatch.setattr(MonotonicClock, "_monotonic", staticmethod(lambda: 12.3456))
         return MonotonicClock()
 
     def test_it_rounds_down_and_up(self, monotonic: MonotonicClock) -> None:
