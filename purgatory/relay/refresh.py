@@ -12,18 +12,27 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    the log.
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
    its keys are divided into two parts: those that have been read before and those that have not, or, if all are alike,
-   two halves.  The parts are read separately, alternating with newly stale keys.  If the read of a part fails, the part
-   is divided at once; if the read of a single key fails, that read is repeated after a separate pause; if several of
-   these pauses are over, the key that has failed least often is read first.  A key of a part that becomes stale again
-   is read with the newly stale keys, without waiting for the part.  While there are such keys, failed reads are divided
-   without being repeated first.  After a failed read that is divided, the next read begins without a pause, because new
-   waits on keys that cannot be read may begin all the time, and each of them causes such reads.
+   two halves.  The parts are read separately, alternating with newly stale keys; a part whose keys have been read
+   before is the next one.  If the read of a part fails, the part is divided at once; if the read of a single key fails,
+   the key is set apart: that read is repeated after a separate pause.  If several of these pauses are over, a key that
+   has failed less often comes first, but every fourth key is the one that has been due for the longest time; after two
+   of these reads have succeeded in a row, each success doubles the number of keys in the next one, because many keys
+   may become readable together.  A key of a part that becomes stale again is read with the newly stale keys, without
+   waiting for the part.  While there are such keys, failed reads are divided without being repeated first.  After a
+   failed read that is divided, the next read begins without a pause, because new waits on keys that cannot be read may
+   begin all the time, and each of them causes such reads.  It also halves the number of keys in the next read of the
+   same kind, and each successful read doubles it.  The kinds are new keys and keys that have been read before; until
+   both numbers have reached ``max_keys`` again, new keys are read separately.  A key counts as read before if it has
+   been read since an operation waits on it, or if it is among the 10,000 keys that were read last, because a client
+   that waits again must not wait with the new keys.
 6. If many reads in a row have failed, the store is probably down: the parts rejoin the other keys, and keys are tried
    one at a time, after growing pauses, starting with those that have failed least often; a key that has never been read
    counts as one that has failed.  Every other read is of a key whose read has succeeded before, whether or not an
    operation still waits on it: if it succeeds again, the store is up, and the others are keys that cannot be read.  The
-   first successful read ends the pauses, and each doubles the size of the next one.  A short failure therefore causes
-   few additional reads, and an outage does not multiply them.
+   first successful read ends the pauses, and each doubles the size of the next one.  If the first of these reads has
+   failed, too, the keys that were set apart after the last successful read rejoin the others then, because they may
+   have failed only because the store was down.  A short failure therefore causes few additional reads, and an outage
+   does not multiply them.
 7. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
    commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
    operation waits on the key.
@@ -71,6 +80,8 @@ _OUTAGE: Final = 12  # after this many failed reads in a row, no further read is
 _PROOFS: Final = 8  # the number of readable keys of which one is read to find out whether the store is down
 _TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIENT_MS, reads fail at random
 _TRANSIENT_MS: Final = 10_000
+_MOST_ALONE: Final = 1_000  # the largest number of unreadable keys that are read together
+_LONGEST: Final = 4  # one in so many unreadable keys is read because it has been due for the longest time
 _OFTEN: Final = 8  # keys that have failed at least this often are read in turn
 _RANDOM: Final = 8  # more failed reads in a row than this are not random
 
@@ -88,6 +99,13 @@ class _Unreadable:
         self.entry = entry
         self.failures = 1
         self.reported = reported
+
+
+_Due = deque[tuple[int, _Unreadable]]  # (since when, key), in this order
+
+
+def _first_due_ms(queue: _Due) -> int:
+    return queue[0][0]
 
 
 class _Announced:
@@ -128,7 +146,11 @@ class Refresher:
         self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, if all are stale
         self._all_keys_again = False
         self._wake = asyncio.Event()
-        self._most_keys = max_keys  # for the next read: halved after a failure, doubled after a success
+        # For the next read of keys that have been read before, and of new ones: halved after a failure that divides the
+        # keys, doubled after a success.
+        self._most_keys = [max_keys, max_keys]
+        self._are_new = False  # whether the stale keys read last are new, if the two are read separately
+        self._kinds: set[bool] = set()  # whether the keys read last were new: {True}, {False}, or both
         self._failures = 0  # failures of any reads since the last success
         self._failures_together = 0  # the same, except for reads of unreadable keys
         self._failures_alone = 0  # the same, only for reads of unreadable keys
@@ -142,9 +164,12 @@ class Refresher:
         self._is_part = False  # whether the keys read last are a part
         self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
-        self._due: list[tuple[int, int, _Unreadable]] = []  # those that are due: a heap of (failures, number, key)
+        self._due: list[_Due] = [deque() for _ in range(_OFTEN + 1)]  # those that are due, by the number of failures
+        self._taken = 0  # how many of these have been taken
         self._not_before_ms = 0  # when the next unreadable key may be read
-        self._alone: set[Hashable] = set()  # the keys in _unreadable and _due
+        self._alone: dict[Hashable, _Unreadable] = {}  # the keys in _unreadable and _due
+        self._set_apart: list[_Unreadable] = []  # those that have been added since the last successful read
+        self._successes_alone = 0  # successful reads of these keys since a read of them has failed
         self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
         self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
 
@@ -199,23 +224,26 @@ class Refresher:
         """Read and check stale keys until the task is cancelled."""
         while True:
             batch: list[Entry] = []
-            unreadable: _Unreadable | None = None
+            unreadable: list[_Unreadable] = []
             try:
                 if self.state.has_due:
                     await self._try_due()
                 self._mark_lagging()
                 unreadable = self._next_unreadable()
-                batch = [unreadable.entry] if unreadable else await self._next_keys()
+                batch = [one.entry for one in unreadable] or await self._next_keys()
                 if batch:
+                    self._kinds = {not self.state.has_read(key) for key, _ in batch}
                     await self._read_and_check(batch)
                     self._note_repeated(batch)
                     self._succeeded(batch)
+                    if unreadable:
+                        self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
                 self.failed_reads += 1
                 self._failures += 1
-                if unreadable is not None:
+                if unreadable:
                     self._failed_again(unreadable, error)
                 else:
                     await self._failed(batch, error)
@@ -226,12 +254,24 @@ class Refresher:
         if self._failures_of:
             for key, _ in batch:
                 self._failures_of.pop(key, None)
+        if self._failures_together > _OUTAGE:
+            self._rejoin()
+        self._set_apart.clear()
         if batch[0][0] not in self._readable:
             self._readable.append(batch[0][0])
         self._failures = self._failures_together = self._failures_alone = 0
-        self._most_keys = min(2 * self._most_keys, self.stale.max_keys)
+        for new in self._kinds:
+            self._most_keys[new] = min(2 * self._most_keys[new], self.stale.max_keys)
         if not self._parts:
             self._reported.clear()
+
+    def _rejoin(self) -> None:
+        """Return keys to the common queue if they may have been set apart only because the store was down."""
+        for unreadable in self._set_apart:
+            key, value = unreadable.entry
+            if self._alone.get(key) is unreadable:
+                del self._alone[key]
+                self.stale.add(key, value)
 
     async def _failed(self, batch: list[Entry], error: Exception) -> None:
         """Keep the keys stale, report the error, and pause, unless the keys are divided.
@@ -241,27 +281,35 @@ class Refresher:
         """
         self._failures_together += 1
         self._to_repeat = []
-        at_random = self._fail_at_random()
+        new = True in self._kinds
+        at_random = self._fail_at_random() and not self._is_part
         pauses = 1 if at_random else self._failures_together
         if not batch:  # it is no longer known which keys were taken
             self._parts.clear()
             self._in_parts.clear()
             self._unreadable.clear()
-            self._due.clear()
+            for queue in self._due:
+                queue.clear()
             self._alone.clear()
             self.stale.add_everything()
         elif self._failures_together >= _OUTAGE:
             self._join()
-            self._most_keys = 1
+            self._most_keys = [1, 1]
             self._put_back(batch)
             for key, _ in batch:
                 self._failures_of[key] = self._failures_of.get(key, 0) + 1
             pauses -= _OUTAGE
-        elif at_random or not (self._failures_together > _REPEATED or self._is_part or self._parts or self._alone):
+        elif at_random or not (
+            self._failures_together > _REPEATED
+            or self._most_keys[new] < self.stale.max_keys
+            or self._is_part
+            or self._parts
+            or self._alone
+        ):
             self._put_back(batch)
             self._to_repeat = [key for key, _ in batch]
         else:
-            self._most_keys = max(1, min(self._most_keys, len(batch)) // 2)
+            self._most_keys[new] = max(1, min(self._most_keys[new], len(batch)) // 2)
             if self._divide(batch, {type(error)}):
                 pauses = 0
         pause_ms = backoff_ms(pauses, self.jitter) if pauses else 0
@@ -294,7 +342,9 @@ class Refresher:
             self._put_back(batch)
             return False
         if len(batch) == 1:
-            self._postpone(_Unreadable(batch[0], reported), backoff_ms(1, self.jitter))
+            self.state.forget_read(keys[0])
+            self._set_apart.append(_Unreadable(batch[0], reported))
+            self._postpone(self._set_apart[-1], backoff_ms(1, self.jitter))
         elif not self._in_parts.isdisjoint(keys):
             self._put_back(batch)
         else:
@@ -302,20 +352,34 @@ class Refresher:
             known = [entry for entry in batch if self.state.has_read(entry[0])]
             new = [entry for entry in batch if not self.state.has_read(entry[0])]
             middle = len(batch) // 2
-            self._parts += (known, new) if known and new else (batch[:middle], batch[middle:])
+            if known and new:
+                self._parts.appendleft(known)
+                self._parts.append(new)
+            else:
+                self._parts += batch[:middle], batch[middle:]
         return True
 
-    def _failed_again(self, unreadable: _Unreadable, error: Exception) -> None:
-        """Postpone this key and, for a shorter time, all other keys that fail alone; do not postpone readable keys."""
-        unreadable.failures += 1
+    def _failed_again(self, unreadable: list[_Unreadable], error: Exception) -> None:
+        """Postpone this key and, for a shorter time, all other keys that fail alone; do not postpone readable keys.
+
+        If several keys were read together, each of them is due again.
+        """
+        self._successes_alone = 0
         self._failures_alone += 1
-        self._not_before_ms = self._clock.ceil_ms() + backoff_ms(self._failures_alone, self.jitter)
-        pause_ms = backoff_ms(unreadable.failures, self.jitter)
-        self._postpone(unreadable, pause_ms)
-        self._report(error, unreadable.reported, max(self._failures, unreadable.failures), pause_ms)
+        pause_ms = backoff_ms(self._failures_alone, self.jitter)
+        self._not_before_ms = self._clock.ceil_ms() + pause_ms
+        first = unreadable[0]
+        if len(unreadable) == 1:
+            first.failures += 1
+            pause_ms = backoff_ms(first.failures, self.jitter)
+            self._postpone(first, pause_ms)
+        else:
+            for one in unreadable:
+                self._postpone(one, 0)
+        self._report(error, first.reported, max(self._failures, first.failures), pause_ms)
 
     def _postpone(self, unreadable: _Unreadable, pause_ms: int) -> None:
-        self._alone.add(unreadable.entry[0])
+        self._alone[unreadable.entry[0]] = unreadable
         heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(self._numbers), unreadable))
 
     def _put_back(self, batch: list[Entry]) -> None:
@@ -351,7 +415,7 @@ class Refresher:
         """Wait until there are stale keys or a key is due to be read again."""
         alarm = None
         due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
-        if self._due:
+        if any(self._due):
             due_ms.append(self._not_before_ms)
         if self._lagging:
             due_ms.append(self._lagging[0][0])
@@ -392,27 +456,39 @@ class Refresher:
             announced.due_ms = self._clock.ceil_ms() + backoff_ms(announced.lags, self.jitter)
             heapq.heappush(self._lagging, (announced.due_ms, next(self._numbers), key))
 
-    def _next_unreadable(self) -> _Unreadable | None:
-        """Remove and return an unreadable key whose pause has passed; drop keys that are no longer watched.
+    def _next_unreadable(self) -> list[_Unreadable]:
+        """Remove and return unreadable keys whose pauses have passed; drop keys that are no longer watched.
 
-        A key that has failed less often comes first: it may have failed only because the store was down.
+        A key that has failed less often comes first, because it may have failed only because the store was down, but
+        every fourth key is the one that has been due for the longest time.  Keys are read one at a time until two reads
+        in a row have succeeded; then each success doubles their number, because many may be readable again.
         """
+        found: list[_Unreadable] = []
         now_ms = self._clock.now_ms()
         while self._unreadable and self._unreadable[0][0] <= now_ms:
-            _, number, unreadable = heapq.heappop(self._unreadable)
-            heapq.heappush(self._due, (min(unreadable.failures, _OFTEN), number, unreadable))
-        while self._due:
-            unreadable = self._due[0][2]
+            due_ms, _, unreadable = heapq.heappop(self._unreadable)
+            self._due[min(unreadable.failures, _OFTEN)].append((due_ms, unreadable))
+        most = min(1 << max(0, self._successes_alone - 1), self.stale.max_keys, _MOST_ALONE)
+        while len(found) < most:
+            queues = [queue for queue in self._due if queue]
+            if not queues:
+                break
+            queue = min(queues, key=_first_due_ms) if self._taken % _LONGEST == 0 else queues[0]
+            unreadable = queue[0][1]
             key, _ = unreadable.entry
             watched = self._purgatory.is_watched(key)
             if watched and now_ms < self._not_before_ms:
                 break
-            heapq.heappop(self._due)
-            self._alone.discard(key)
+            queue.popleft()
+            if self._alone.get(key) is not unreadable:
+                continue  # the key has rejoined the others
+            del self._alone[key]
             if watched:
-                return unreadable
-            self._failures_of.pop(key, None)
-        return None
+                found.append(unreadable)
+                self._taken += 1
+            else:
+                self._failures_of.pop(key, None)
+        return found
 
     async def _next_keys(self) -> list[Entry]:
         """Return either stale keys or a part of a failed read; the two alternate.
@@ -459,8 +535,8 @@ class Refresher:
                 self._all_keys = purgatory.keys()
             else:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
-        most = self._most_keys if self._all_keys is None else self._most_keys // 2
-        stale = self.stale.take()
+        stale, most_keys = self._take()
+        most = most_keys if self._all_keys is None else most_keys // 2
         if len(stale) > most:
             known = self.state.has_read
             stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0) + (not known(entry[0])), _OFTEN))
@@ -476,7 +552,7 @@ class Refresher:
                 await asyncio.sleep(0)
         if self._all_keys is not None:
             examined = 0
-            while len(batch) < self._most_keys:
+            while len(batch) < most_keys:
                 try:
                     key = next(self._all_keys)
                 except StopIteration:
@@ -491,6 +567,25 @@ class Refresher:
                 if examined % _SLICE == 0:
                     await asyncio.sleep(0)
         return list(batch.items())
+
+    def _take(self) -> tuple[list[Entry], int]:
+        """Remove and return stale keys, and how many keys the next read may have.
+
+        If reads of one kind have been divided lately, new keys are read separately from the others, and the two kinds
+        alternate.
+        """
+        stale = self.stale.take()
+        divided = min(self._most_keys) < self.stale.max_keys
+        if divided and self._failures_together < _OUTAGE and not self._fail_at_random():
+            kinds: tuple[list[Entry], list[Entry]] = [], []
+            for entry in stale:
+                kinds[not self.state.has_read(entry[0])].append(entry)
+            self._are_new = bool(kinds[True]) and not (self._are_new and kinds[False])
+            self._put_back(kinds[not self._are_new])
+            stale = kinds[self._are_new]
+        else:
+            self._are_new = False
+        return stale, self._most_keys[self._are_new]
 
     async def _forget_unwatched(self) -> None:
         """Forget what is known about keys on which no operation waits any longer."""

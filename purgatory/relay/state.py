@@ -73,6 +73,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 NEVER: Final = 1 << 62  # the number of a read that never happens
+_REMEMBERED: Final = 10_000  # the number of keys that have been read last of which has_read() knows
 _ABSENT: Final[Any] = object()
 
 
@@ -124,12 +125,24 @@ class RelayState(Mapping[K, V]):
     through the relay, a value that was read before the wait began is not visible; see :meth:`Relay.wait_value`.
     """
 
-    __slots__ = ("_current", "_due", "_early", "_order", "_purgatory", "_reads", "_taken", "_values", "_waits")
+    __slots__ = (
+        "_current",
+        "_due",
+        "_early",
+        "_lately",
+        "_order",
+        "_purgatory",
+        "_reads",
+        "_taken",
+        "_values",
+        "_waits",
+    )
 
     def __init__(self, purgatory: Purgatory[Any]) -> None:
         self._purgatory = purgatory
         self._reads = 0  # the number of reads that have begun
         self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()  # key -> number of its read, value
+        self._lately: dict[Hashable, None] = {}  # the keys that have been read last, the oldest first
         self._waits: dict[int, RelayWait] = {}  # by the id() of their operations
         self._early: dict[Hashable, _Group] = {}  # the waits that are recorded under each key
         self._taken: deque[_Group] = deque()  # the groups of keys that have been read, until they are taken apart
@@ -289,6 +302,10 @@ class RelayState(Mapping[K, V]):
             self._values.move_to_end(key)
         else:
             self._values.pop(key, None)
+        self._lately.pop(key, None)  # to move it to the end
+        self._lately[key] = None
+        if len(self._lately) > _REMEMBERED:
+            del self._lately[next(iter(self._lately))]
         self.examine(2)
 
     def checked(self, key: Hashable, value: float | None, number: int) -> None:
@@ -348,12 +365,17 @@ class RelayState(Mapping[K, V]):
                 del values[key]
 
     def has_read(self, key: Hashable) -> bool:
-        """Return whether a read has stored the key since the first of its current watchers arrived."""
-        return key in self._values
+        """Return whether the key has been read since the first of its current watchers arrived, or lately."""
+        return key in self._values or key in self._lately
+
+    def forget_read(self, key: Hashable) -> None:
+        """Note that the key could not be read."""
+        self._lately.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all values, because the relay is closed."""
+        """Forget all values and keys, because the relay is closed."""
         self._values.clear()
+        self._lately.clear()
 
     @property
     def kept(self) -> int:
@@ -364,6 +386,7 @@ class RelayState(Mapping[K, V]):
         """Assert the invariants.  Call this method only while no condition is running."""
         assert all(wait.operation is not None and id(wait.operation) == number for number, wait in self._waits.items())
         assert all(0 < number <= self._reads for number, _ in self._values.values())
+        assert len(self._lately) <= _REMEMBERED
         recorded: set[RelayWait] = set()
         for group in [*self._early.values(), *self._taken]:
             assert all(wait.operation is not None and wait.group is group for wait in group.waits)

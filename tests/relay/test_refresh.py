@@ -849,12 +849,15 @@ async def test_nothing_is_remembered_of_keys_that_failed_once_nobody_waits(
 class _Poison:
     """Adds new keys that cannot be read, each with a wait of ``life`` seconds, and measures how long the others wait.
 
-    Key numbers below 0 cannot be read; all other keys can.
+    Key numbers below 0 cannot be read, except those in ``again``; all other keys can.
     """
 
     class _Negative(set[Hashable]):
+        def __init__(self, again: set[Hashable]) -> None:
+            self.again = again
+
         def isdisjoint(self, others: Any) -> bool:
-            return all(isinstance(key, str) or key >= 0 for key in others)
+            return all(isinstance(key, str) or key >= 0 or key in self.again for key in others)
 
     def __init__(self, worker: Any, rate: float, life: float = 5.0) -> None:
         self.worker = worker
@@ -865,7 +868,8 @@ class _Poison:
         self.measured = 0
         self.tasks: list[asyncio.Task[Any]] = []
         self._adding = [rate, life]
-        worker.unreadable = self._Negative()
+        self.again: set[Hashable] = set()  # keys below 0 that can be read
+        worker.unreadable = self._Negative(self.again)
         worker.read_takes = 0.004
         worker.relay._refresher.jitter = random.Random(4)
 
@@ -1028,3 +1032,148 @@ async def test_in_an_outage_a_key_that_was_read_is_read_again_but_not_when_nobod
         worker.reads.clear()
         await clock.advance(60.0)
         assert worker.reads == []
+
+
+async def test_clients_that_poll_again_are_not_delayed_by_new_keys_that_cannot_be_read(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """A client's next wait on a key is no wait on a new key, even if nobody has waited on the key in the meantime.  A
+    read takes 10 ms, 500 keys are checked each second, and 50 readable and 5 unreadable new keys arrive each second."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 5, life=20.0)
+        worker.read_takes = 0.01
+        for number in range(400):
+            poison.client(f"client {number}", 0.8)
+        poison.newcomers(0.02)
+        await clock.advance(1.0)
+        poison.start()
+        await clock.advance(3.0)
+        poison.worst()
+        await clock.advance(6.0)
+        assert poison.worst() < 0.15
+        assert poison.measured > 3000
+        poison.end()
+
+
+async def test_keys_that_can_be_read_again_do_not_delay_the_others(clock: VirtualClock, reported: list[Any]) -> None:
+    """When hundreds of keys can be read again, they are not read one by one before all others."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 1)
+        for number in range(20):
+            poison.client(f"client {number}", 0.2)
+        await clock.advance(1.0)
+        waiting = [worker.waits(-number, timeout=1000.0) for number in range(1, 401)]
+        await clock.advance(20.0)
+        poison.worst()
+        await clock.advance(1.0)
+        assert poison.worst() < 0.1
+        worker.unreadable = set()
+        for number in range(1, 401):
+            worker.write(-number, 1)
+        await clock.advance(2.0)
+        assert poison.worst() < 0.1
+        assert poison.measured > 100
+        await clock.advance(6.0)  # a pause that has begun
+        assert all(task.done() for task in waiting)
+        poison.end()
+
+
+async def test_keys_that_can_be_read_again_are_found_among_those_that_cannot(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """If a read of several keys fails, they are read one at a time again."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 1)
+        poison.client("client", 0.1)
+        await clock.advance(1.0)
+        waiting = {-number: worker.waits(-number, timeout=1000.0) for number in range(1, 401)}
+        await clock.advance(20.0)
+        assert len(worker.relay._refresher._alone) > 300
+        poison.again.update(range(-400, 0, 2), range(-399, 0, 4))
+        for number in waiting:
+            worker.write(number, 1)
+        worker.reads.clear()
+        await clock.advance(40.0)
+        assert {number for number, task in waiting.items() if task.done()} == poison.again
+        failed = [keys for keys in worker.reads if not worker.unreadable.isdisjoint(keys)]
+        assert max(map(len, failed)) > 1
+        for task in waiting.values():
+            task.cancel()
+        poison.end()
+
+
+async def test_a_key_that_can_be_read_again_is_read_although_new_ones_that_cannot_keep_arriving(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Unreadable keys that have failed less often do not always come first."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 5, life=20.0)
+        poison.client("client", 0.1)
+        late = worker.waits(-1_000_000, timeout=1000.0)
+        await clock.advance(10.0)
+        poison.start()
+        await clock.advance(60.0)
+        poison.again.add(-1_000_000)
+        worker.write(-1_000_000, 1)
+        await clock.advance(30.0)
+        assert late.done()
+        poison.end()
+
+
+async def test_after_an_outage_with_new_keys_that_cannot_be_read_all_others_are_read_soon(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Readable keys whose reads failed only because of the outage do not wait behind the unreadable ones.  A read takes
+    10 ms, 100 keys are checked each second, and 50 readable and 3 unreadable new keys arrive each second."""
+    (worker,), (transport,) = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        poison = _Poison(worker, 3, life=20.0)
+        worker.read_takes = 0.01
+        for number in range(1000):
+            poison.client(f"client {number}", 10.0)
+        poison.newcomers(0.02)
+        await clock.advance(1.0)
+        poison.start()
+        await clock.advance(12.0)
+        worker.failures = 1_000_000
+        transport.disconnect()
+        await clock.advance(10.0)
+        worker.failures = 0
+        await clock.advance(6.0)  # a pause that has begun, and one second
+        assert len(poison.waiting) < 20
+        poison.delays.clear()
+        await clock.advance(2.0)
+        assert poison.worst() < 0.5
+        assert poison.measured > 80
+        poison.end()
+
+
+async def test_while_reads_fail_at_random_a_part_with_a_key_that_cannot_be_read_is_divided(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """One in ten reads fails, whatever its keys.  That does not keep the relay from finding the unreadable new keys,
+    although the reads of the other keys succeed in between."""
+    draw = random.Random(5)
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    load = worker.load
+
+    async def unreliable(keys: list[Hashable]) -> dict[Hashable, float]:
+        if draw.random() < 0.1:
+            worker.failures = 1
+        return await load(keys)
+
+    worker.relay._refresher._refresh = unreliable
+    async with worker:
+        poison = _Poison(worker, 3, life=20.0)
+        for number in range(100):
+            poison.client(f"client {number}", 0.3)
+        poison.newcomers(0.05)
+        await clock.advance(10.0)
+        poison.start()
+        await clock.advance(8.0)
+        assert len(worker.relay._refresher._alone) > 5
+        poison.end()

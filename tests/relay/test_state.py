@@ -415,6 +415,28 @@ async def test_nothing_is_left_of_waits_that_are_over(clock: VirtualClock) -> No
         assert store.relay.statistics().stale == 0
 
 
+async def test_a_limited_number_of_keys_is_remembered_after_the_last_wait(clock: VirtualClock) -> None:
+    """The relay remembers which 10,000 keys have been read last, without their values, until it closes."""
+    async with Store(clock) as store:
+        state = store.relay._refresher.state
+        tasks = [store.value("a", timeout=0.5), store.value("b", timeout=0.5)]
+        await clock.advance(0.5)
+        assert await asyncio.gather(*tasks) == [None, None]
+        assert (state.has_read("a"), state.has_read("b"), state.kept) == (True, True, 0)
+        state.forget_read("b")
+        assert (state.has_read("a"), state.has_read("b")) == (True, False)
+        tasks = [store.value(number, timeout=0.5) for number in range(9_999)]
+        await clock.advance(0.5)
+        await asyncio.gather(*tasks)
+        assert (state.has_read("a"), state.has_read(0), state.has_read(9_998)) == (True, True, True)
+        tasks = [store.value(0, timeout=0.5), store.value("c", timeout=0.5)]
+        await clock.advance(0.5)
+        await asyncio.gather(*tasks)
+        assert (state.has_read("a"), state.has_read(0), state.has_read("c")) == (False, True, True)
+        state._check()
+    assert not state.has_read("c")
+
+
 async def test_a_relay_without_refresh_has_no_state(clock: VirtualClock) -> None:
     """The attribute raises RuntimeError."""
     room = Purgatory[Any]("test", clock=clock)
