@@ -148,6 +148,19 @@ def test_waits_of_a_kind_are_judged_over_the_interval() -> None:
     ]
 
 
+def test_refused_operations_are_those_of_the_purgatory() -> None:
+    """A full purgatory refuses operations of any kind for a third of the hour; in three minutes of it, A also expires."""
+    within = range(40, 43)
+    journal = steps(A=minutes(200, dict.fromkeys(within, 60), dict.fromkeys(within, 0.3)), B=minutes(200))
+    rows = journal.over_time.to_pylist()
+    for row in rows:
+        if row["kind"] is None and 30 <= row["bucket"].minute < 50:
+            row["refused"] = 2_000
+    first, *others = said(journal._replace(over_time=pa.Table.from_pylist(rows)))
+    assert first.startswith("On 2026-11-24, from 14:30 to 14:50 UTC, shop was worse: 83.33% of the operations were ref")
+    assert others[0] == "Also worse at that time: shop · A."
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_comparison_knows_what_is_usual_for_a_kind_although_every_minute_is_worse(known: bool) -> None:
     """No minute is left to compare with; of a kind that the baseline lacks, nothing is usual."""
