@@ -149,7 +149,7 @@ def test_waits_of_a_kind_are_judged_over_the_interval() -> None:
 
 
 def test_refused_operations_are_those_of_the_purgatory() -> None:
-    """A full purgatory refuses operations of any kind for a third of the hour; in three minutes of it, A also expires."""
+    """A full purgatory refuses operations of any kind for twenty minutes; in three of these, A also expires."""
     within = range(40, 43)
     journal = steps(A=minutes(200, dict.fromkeys(within, 60), dict.fromkeys(within, 0.3)), B=minutes(200))
     rows = journal.over_time.to_pylist()
