@@ -13,18 +13,18 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
    its keys are divided into two parts: those that have been read before and those that have not, or, if all are alike,
    two halves.  The parts are read separately, alternating with newly stale keys; a part whose keys have been read
-   before is the next one.  If the read of a part fails, the part is divided at once; if the read of a single key fails,
-   the key is set apart: that read is repeated after a separate pause.  If several of these pauses are over, a key that
-   has failed less often comes first, but every fourth key is the one that has been due for the longest time; after two
-   of these reads have succeeded in a row, each success doubles the number of keys in the next one, because many keys
-   may become readable together.  A key of a part that becomes stale again is read with the newly stale keys, without
-   waiting for the part.  While there are such keys, failed reads are divided without being repeated first.  After a
-   failed read that is divided, the next read begins without a pause, because new waits on keys that cannot be read may
-   begin all the time, and each of them causes such reads.  It also halves the number of keys in the next read of the
-   same kind, and each successful read doubles it.  The kinds are new keys and keys that have been read before; until
-   both numbers have reached ``max_keys`` again, new keys are read separately.  A key counts as read before if it has
-   been read since an operation waits on it, or if it is among the 10,000 keys that were read last, because a client
-   that waits again must not wait with the new keys.
+   before is the next one, and after successful reads, small parts are read together.  If the read of a part fails, the
+   part is divided at once; if the read of a single key fails, the key is set apart: that read is repeated after a
+   separate pause.  If several of these pauses are over, a key that has failed less often comes first, but every fourth
+   key is the one that has been due for the longest time; after two of these reads have succeeded in a row, each success
+   doubles the number of keys in the next one, because many keys may become readable together.  A key of a part that
+   becomes stale again is read with the newly stale keys, without waiting for the part.  While there are such keys,
+   failed reads are divided without being repeated first.  After a failed read that is divided, the next read begins
+   without a pause, because new waits on keys that cannot be read may begin all the time, and each of them causes such
+   reads.  It also halves the number of keys in the next read of the same kind, and each successful read doubles it.
+   The kinds are new keys and keys that have been read before; until both numbers have reached ``max_keys`` again, new
+   keys are read separately.  A key counts as read before if it has been read since an operation waits on it, or if it
+   is among the 10,000 keys that were read last, because a client that waits again must not wait with the new keys.
 6. If many reads in a row have failed, the store is probably down: the parts rejoin the other keys, and keys are tried
    one at a time, after growing pauses, starting with those that have failed least often; a key that has never been read
    counts as one that has failed.  Every other read is of a key whose read has succeeded before, whether or not an
@@ -503,6 +503,11 @@ class Refresher:
         if not self._is_part:
             return await self._next_batch()
         part = self._parts.popleft()
+        has_read = self.state.has_read
+        is_new = not has_read(part[0][0])
+        most = self._most_keys[is_new] // 2  # after successes, the parts that an outage of a shard has left are joined
+        while self._parts and len(part) + len(self._parts[0]) <= most and is_new != has_read(self._parts[0][0][0]):
+            part += self._parts.popleft()
         self._in_parts.difference_update([key for key, _ in part])
         watched: list[Entry] = []
         for number, entry in enumerate(part, 1):
@@ -522,8 +527,9 @@ class Refresher:
 
         A key of a part is included if it has become stale again: it must not wait until its part is read.
 
-        While all keys are to be read, keys that were marked one by one fill at most half of the batch.  Otherwise, keys
-        that change during every read could prevent the other keys from ever being read.
+        While all keys are to be read, keys that were marked one by one fill at most half of the batch, or, if new keys
+        are read separately, only their batches.  Otherwise, keys that change during every read could prevent the other
+        keys from ever being read.
         """
         purgatory = self._purgatory
         batch: dict[Hashable, float | None] = {}
@@ -536,7 +542,8 @@ class Refresher:
             else:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         stale, most_keys = self._take()
-        most = most_keys if self._all_keys is None else most_keys // 2
+        reads_all = self._all_keys is not None and not self._are_new
+        most = most_keys // 2 if reads_all else most_keys
         if len(stale) > most:
             known = self.state.has_read
             stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0) + (not known(entry[0])), _OFTEN))
@@ -550,7 +557,7 @@ class Refresher:
                 failures_of.pop(key, None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-        if self._all_keys is not None:
+        if self._all_keys is not None and reads_all:
             examined = 0
             while len(batch) < most_keys:
                 try:
@@ -580,7 +587,8 @@ class Refresher:
             kinds: tuple[list[Entry], list[Entry]] = [], []
             for entry in stale:
                 kinds[not self.state.has_read(entry[0])].append(entry)
-            self._are_new = bool(kinds[True]) and not (self._are_new and kinds[False])
+            others = bool(kinds[False]) or self._all_keys is not None
+            self._are_new = bool(kinds[True]) and not (self._are_new and others)
             self._put_back(kinds[not self._are_new])
             stale = kinds[self._are_new]
         else:

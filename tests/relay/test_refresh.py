@@ -1080,6 +1080,48 @@ async def test_keys_that_can_be_read_again_do_not_delay_the_others(clock: Virtua
         poison.end()
 
 
+async def test_a_new_key_is_read_during_a_resync_although_another_one_cannot_be_read(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """The failed read of a new key leaves room for one new key, and the resync must not take it."""
+    (worker,), (transport,) = workers(clock, 1, max_keys=50)
+    async with worker:
+        waiting = [worker.waits(number, timeout=300.0) for number in range(400)]
+        await clock.advance(1.0)
+        worker.unreadable = {"bad"}
+        waiting.append(worker.waits("bad", timeout=300.0))
+        await clock.advance(5.0)
+        worker.read_takes = 0.01
+        await transport.peer().publish('[1,"other","all"]')
+        await clock.advance(0.005)
+        worker.write("good", 1)
+        good = worker.waits("good", timeout=300.0)
+        await clock.advance(0.1)
+        assert good.done()
+        for task in waiting:
+            task.cancel()
+
+
+async def test_the_parts_of_failed_reads_are_joined_when_they_can_be_read(clock: VirtualClock) -> None:
+    """A shard that has been down leaves hundreds of small parts, none of which fails any longer."""
+    (worker,), _ = workers(clock, 1)
+    async with worker:
+        waiting = [worker.waits(number, timeout=1000.0) for number in range(1_000)]
+        await clock.advance(1.0)
+        worker.reads.clear()
+        refresher = worker.relay._refresher
+        refresher._parts += [[(number, None), (number + 1, None)] for number in range(0, 1_000, 2)]
+        refresher._in_parts.update(range(1_000))
+        refresher._most_keys = [2, 2]
+        refresher._wake.set()
+        await clock.settle()
+        assert sorted(key for keys in worker.reads for key in keys) == list(range(1_000))
+        assert len(worker.reads) < 20
+        assert not refresher._in_parts
+        for task in waiting:
+            task.cancel()
+
+
 async def test_keys_that_can_be_read_again_are_found_among_those_that_cannot(
     clock: VirtualClock, reported: list[Any]
 ) -> None:
