@@ -334,7 +334,11 @@ def _not_affected(
         else:
             (well if enough else few).append(names)
     found = [f"Not affected: {_listed(map(name_of, well))}."] if well else []
-    kinds = {names for names in by_name if names[0] == main[0] and names[1] is not None}
+    kinds = {
+        names
+        for names, rows in by_name.items()
+        if names[0] == main[0] and names[1] is not None and any(since <= row["bucket"] < until for row in rows)
+    }
     if main[1] is None and kinds and kinds.issubset(well):
         found.append(f"So the mix of the kinds of {label(main[0])} was different.")
     if perhaps:

@@ -237,6 +237,18 @@ def test_a_purgatory_is_worse_and_none_of_its_kinds_if_their_mix_is_different() 
     assert others == ["Not affected: shop · Get, shop · Poll.", "So the mix of the kinds of shop was different."]
 
 
+def test_a_kind_that_has_no_operations_makes_the_mix_different() -> None:
+    """Nine in ten long polls always expire; in most minutes, other operations make the share lower."""
+    poll = minutes(100, dict.fromkeys(range(MINUTES), 90))
+    first, *others = said(steps(Poll=poll, Get=during(minutes(400), range(20, MINUTES))))
+    assert "from 14:00 to 14:20 UTC, shop was worse: 90.00% of the operations expired instead of 18.00%" in first
+    assert others == [
+        "Not affected: shop · Poll.",
+        "So the mix of the kinds of shop was different.",
+        "Too few operations to judge: shop · Get.",
+    ]
+
+
 def test_a_kind_with_two_levels_is_not_worse_at_the_usual_higher_one() -> None:
     """Half of its minutes differ from the others."""
     b = minutes(600, slow=dict.fromkeys(range(MINUTES // 2), 0.2))
