@@ -206,7 +206,7 @@ def _main(
     A kind may have too few operations to be judged in each step.  So it is the purgatory as well if its interval is
     longer than that of the kind, contains it, and affected at least twice as many operations, and if some kind is worse
     in the remaining time.  If none is, the purgatory is worse there only because the mix of its kinds is different,
-    unless operations were refused, whose kinds are unknown.
+    unless operations were refused, whose kinds are unknown; then its interval may be as long as that of the kind.
     """
     candidates = [names for names in worse if names[1] is not None or not _divided(names, worse)]
     main = max(candidates, key=lambda names: _affected(_together(worse[names])))
@@ -214,11 +214,11 @@ def _main(
     if whole == main or whole not in worse:
         return main
     (begin, end), (since, until) = (_span(_together(worse[names])) for names in (main, whole))
-    contains = since <= begin and end <= until and until - since > end - begin
+    about = {row["outcome"] or row["measure"] for row in _together(worse[whole])}
+    contains = since <= begin and end <= until and (until - since > end - begin or REFUSED in about)
     twice = tuple(2 * harm for harm in _affected(_together(worse[main])))
     if not contains or _affected(_together(worse[whole])) < twice:
         return main
-    about = {row["outcome"] or row["measure"] for row in _together(worse[whole])}
     if REFUSED in about:
         return whole
     remaining = figures_within(steps, [(since, begin), (end, until)], threshold, baseline, worse)
