@@ -13,18 +13,19 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
    its keys are divided into two parts: those that have been read before and those that have not, or, if all are alike,
    two halves.  The parts are read separately, alternating with newly stale keys; a part whose keys have been read
-   before is the next one, and after successful reads, small parts are read together.  If the read of a part fails, the
-   part is divided at once; if the read of a single key fails, the key is set apart: that read is repeated after a
-   separate pause.  If several of these pauses are over, a key that has failed less often comes first, but every fourth
-   key is the one that has been due for the longest time; after two of these reads have succeeded in a row, each success
-   doubles the number of keys in the next one, because many keys may become readable together.  A key of a part that
-   becomes stale again is read with the newly stale keys, without waiting for the part.  While there are such keys,
-   failed reads are divided without being repeated first.  After a failed read that is divided, the next read begins
-   without a pause, because new waits on keys that cannot be read may begin all the time, and each of them causes such
-   reads.  It also halves the number of keys in the next read of the same kind, and each successful read doubles it.
-   The kinds are new keys and keys that have been read before; until both numbers have reached ``max_keys`` again, new
-   keys are read separately.  A key counts as read before if it has been read since an operation waits on it, or if it
-   is among the 10,000 keys that were read last, because a client that waits again must not wait with the new keys.
+   before is the next one, and after five successful reads of parts in a row, small parts are read together.  If the
+   read of a part fails, the part is divided at once; if the read of a single key fails, the key is set apart: that read
+   is repeated after a separate pause.  If several of these pauses are over, a key that has failed less often comes
+   first, but every fourth key is the one that has been due for the longest time; after two of these reads have
+   succeeded in a row, each success doubles the number of keys in the next one, because many keys may become readable
+   together.  A key of a part that becomes stale again is read with the newly stale keys, without waiting for the part.
+   While there are such keys, failed reads are divided without being repeated first.  After a failed read that is
+   divided, the next read begins without a pause, because new waits on keys that cannot be read may begin all the time,
+   and each of them causes such reads.  It also halves the number of keys in the next read of the same kind, and each
+   successful read doubles it.  The kinds are new keys and keys that have been read before; until both numbers have
+   reached ``max_keys`` again, new keys are read separately.  A key counts as read before if it has been read since an
+   operation waits on it, or if it is among the 10,000 keys that were read last, because a client that waits again must
+   not wait with the new keys.
 6. If many reads in a row have failed, the store is probably down: the parts rejoin the other keys, and keys are tried
    one at a time, after growing pauses, starting with those that have failed least often; a key that has never been read
    counts as one that has failed.  Every other read is of a key whose read has succeeded before, whether or not an
@@ -82,6 +83,7 @@ _TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIEN
 _TRANSIENT_MS: Final = 10_000
 _MOST_ALONE: Final = 1_000  # the largest number of unreadable keys that are read together
 _LONGEST: Final = 4  # one in so many unreadable keys is read because it has been due for the longest time
+_JOINED_AFTER: Final = 5  # successful reads of parts, after which small parts are joined
 _OFTEN: Final = 8  # keys that have failed at least this often are read in turn
 _RANDOM: Final = 8  # more failed reads in a row than this are not random
 
@@ -162,6 +164,7 @@ class Refresher:
         self._parts: deque[list[Entry]] = deque()  # parts of failed reads
         self._in_parts: set[Hashable] = set()  # the keys in _parts
         self._is_part = False  # whether the keys read last are a part
+        self._part_successes = 0  # successful reads of parts since one of them has failed
         self._numbers = itertools.count()  # the order of keys that are due at the same time
         self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
         self._due: list[_Due] = [deque() for _ in range(_OFTEN + 1)]  # those that are due, by the number of failures
@@ -238,6 +241,8 @@ class Refresher:
                     self._succeeded(batch)
                     if unreadable:
                         self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
+                    else:
+                        self._part_successes += self._is_part
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
@@ -280,6 +285,8 @@ class Refresher:
         ``_OUTAGE`` failures in a row, there are pauses until a read succeeds.
         """
         self._failures_together += 1
+        if self._is_part:
+            self._part_successes = 0
         self._to_repeat = []
         new = True in self._kinds
         at_random = self._fail_at_random() and not self._is_part
@@ -505,7 +512,8 @@ class Refresher:
         part = self._parts.popleft()
         has_read = self.state.has_read
         is_new = not has_read(part[0][0])
-        most = self._most_keys[is_new] // 2  # after successes, the parts that an outage of a shard has left are joined
+        # The parts that the outage of a shard has left are joined, but not those that were divided a moment ago.
+        most = self._most_keys[is_new] // 2 if self._part_successes >= _JOINED_AFTER else 0
         while self._parts and len(part) + len(self._parts[0]) <= most and is_new != has_read(self._parts[0][0][0]):
             part += self._parts.popleft()
         self._in_parts.difference_update([key for key, _ in part])

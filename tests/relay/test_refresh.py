@@ -1122,6 +1122,26 @@ async def test_the_parts_of_failed_reads_are_joined_when_they_can_be_read(clock:
             task.cancel()
 
 
+async def test_parts_that_were_divided_are_not_joined_while_others_change(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """The reads of the keys that change succeed in between, and must not undo the search for those of a shard."""
+    (worker,), (transport,) = workers(clock, 1)
+    async with worker:
+        waiting = [worker.waits(number, 10**9, timeout=1000.0) for number in range(200)]
+        await clock.advance(1.0)
+        worker.unreadable = set(range(0, 200, 10))
+        worker.read_takes = 0.2
+        await transport.peer().publish('[1,"other","all"]')
+        for number in range(480):
+            worker.write(10 * number % 200 + 1, number)
+            worker.relay.check(10 * number % 200 + 1)
+            await clock.advance(0.25)
+        assert len(worker.relay._refresher._alone) >= 19, "one of the twenty may be read just now"
+        for task in waiting:
+            task.cancel()
+
+
 async def test_keys_that_can_be_read_again_are_found_among_those_that_cannot(
     clock: VirtualClock, reported: list[Any]
 ) -> None:
