@@ -206,7 +206,7 @@ def _main(
     A kind may have too few operations to be judged in each step.  So it is the purgatory as well if its interval is
     longer than that of the kind, contains it, and affected at least twice as many operations, and if some kind is worse
     in the remaining time.  If none is, the purgatory is worse there only because the mix of its kinds is different,
-    unless operations were refused, whose kinds are unknown; then its interval may be as long as that of the kind.
+    unless operations were refused, whose kinds are unknown; then its interval need not contain that of the kind.
     """
     candidates = [names for names in worse if names[1] is not None or not _divided(names, worse)]
     main = max(candidates, key=lambda names: _affected(_together(worse[names])))
@@ -215,12 +215,14 @@ def _main(
         return main
     (begin, end), (since, until) = (_span(_together(worse[names])) for names in (main, whole))
     about = {row["outcome"] or row["measure"] for row in _together(worse[whole])}
-    contains = since <= begin and end <= until and (until - since > end - begin or REFUSED in about)
+    contains = since <= begin and end <= until and until - since > end - begin
     twice = tuple(2 * harm for harm in _affected(_together(worse[main])))
-    if not contains or _affected(_together(worse[whole])) < twice:
+    if _affected(_together(worse[whole])) < twice:
         return main
     if REFUSED in about:
         return whole
+    if not contains:
+        return main
     remaining = figures_within(steps, [(since, begin), (end, until)], threshold, baseline, worse)
     verdicts = (
         figures[name].verdict
