@@ -762,7 +762,7 @@ def test_a_note_that_only_spark_reads(spark: Any, small: pathlib.Path) -> None:
 def test_a_file_that_is_removed_while_spark_reads_the_notes(
     spark: Any, small: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compaction goes on: the journal is opened again."""
+    """The journal is opened again, because the compaction has continued in the meantime."""
     shutil.copytree(small, small / "date=2026-11-21")
     without_replaced = journal_reader._without_replaced
     calls: list[int] = []
