@@ -642,6 +642,8 @@ class Refresher:
                 reading.cancel()
                 with contextlib.suppress(asyncio.CancelledError):  # the relay cancels it again if it does not end
                     await asyncio.wait([reading])
+            if not reading.cancelled():
+                reading.exception()  # marks the error as retrieved: nobody needs the read any longer
             raise
         if reading.cancelled():
             raise TimeoutError(f"refresh of {len(keys)} keys was cancelled")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import gc
 import random
 from collections.abc import Hashable
 from typing import Any
@@ -418,6 +419,27 @@ async def test_a_read_that_does_not_end_when_cancelled_is_left_behind(
         assert "did not end when it was cancelled" in caplog.text
         release.set()
         await clock.settle()
+
+
+async def test_an_error_that_answers_a_cancellation_is_not_reported_when_the_relay_closes(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Nobody needs the read any longer, so "exception was never retrieved" would be noise."""
+
+    async def refresh(_keys: list[Hashable]) -> dict[Hashable, float]:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise RuntimeError("the connection is closed")
+
+    (worker,), _ = workers(clock, 1)
+    worker.relay._refresher._refresh = refresh
+    async with worker:
+        waiting = worker.waits("a")
+        await clock.settle()
+        waiting.cancel()
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_read_that_swallows_one_cancellation_is_cancelled_again(
