@@ -35,8 +35,9 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    have failed only because the store was down.  A short failure therefore causes few additional reads, and an outage
    does not multiply them.
 7. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
-   commit.  The key stays stale and is read again after a separate pause, until the announced value is found or no
-   operation waits on the key.
+   commit.  If it finds an exception as the value of a key, the key could not be read.  In both cases, the key stays
+   stale and is read again after a pause, until the value is found or no operation waits on the key.  Keys whose pauses
+   have the same length are due at the same times, so the number of reads does not depend on the number of keys.
 8. If the value that a read finds is below a wait's threshold, the check skips the wait.  But if the wait found the
    key unknown, the wait is tried at least once after the next read of the key that begins after the wait has begun,
    even if the value is below the threshold; see :mod:`.state`.
@@ -67,12 +68,12 @@ from .addresses import described
 from .codec import Entry, is_key, is_value
 from .pending import PendingKeys
 from .state import RelayState, RelayWait
-from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, wait_until, wake
+from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, together_ms, wait_until, wake
 
 __all__ = ["Refresh", "Refresher"]
 
 Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
-"""Reads the state of the keys and returns what was read, by key."""
+"""Reads the state of the keys and returns what was read, by key; an exception as a value: the key was not read."""
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys handled in one turn of the loop
@@ -89,7 +90,7 @@ _RANDOM: Final = 8  # more failed reads in a row than this are not random
 
 _MISSING: Final = object()
 
-_Errors = set[type[Exception]]
+_Errors = set[type[BaseException]]
 
 
 class _Unreadable:
@@ -110,17 +111,16 @@ def _first_due_ms(queue: _Due) -> int:
     return queue[0][0]
 
 
-class _Announced:
-    """The value that a notice has announced for a key, until a read finds it.
+class _Again:
+    """A key that is read again after a pause, because the last read has not found its state.
 
-    ``due_ms``: when the key is read again because a read has found a smaller value; 0 if no read has done so yet.
+    ``attempts``: how many reads in a row have not found it.  ``due_ms``: when the key is read again; 0 if it is due.
     """
 
-    __slots__ = ("due_ms", "lags", "value")
+    __slots__ = ("attempts", "due_ms")
 
-    def __init__(self, value: float) -> None:
-        self.value = value
-        self.lags = 0
+    def __init__(self) -> None:
+        self.attempts = 0
         self.due_ms = 0
 
 
@@ -135,6 +135,7 @@ class Refresher:
     ) -> None:
         self.stale: PendingKeys = PendingKeys(max_keys)
         self.jitter: random.Random = new_jitter("")
+        self.phase_ms: int = 0  # when keys that are read again are due; differs between processes
         self.refreshed: int = 0
         self.reads: int = 0
         self.failed_reads: int = 0
@@ -153,6 +154,7 @@ class Refresher:
         self._most_keys = [max_keys, max_keys]
         self._are_new = False  # whether the stale keys read last are new, if the two are read separately
         self._kinds: set[bool] = set()  # whether the keys read last were new: {True}, {False}, or both
+        self._limits: set[bool] = set()  # which of _most_keys has limited them, if any
         self._failures = 0  # failures of any reads since the last success
         self._failures_together = 0  # the same, except for reads of unreadable keys
         self._failures_alone = 0  # the same, only for reads of unreadable keys
@@ -173,13 +175,15 @@ class Refresher:
         self._alone: dict[Hashable, _Unreadable] = {}  # the keys in _unreadable and _due
         self._set_apart: list[_Unreadable] = []  # those that have been added since the last successful read
         self._successes_alone = 0  # successful reads of these keys since a read of them has failed
-        self._announced: dict[Hashable, _Announced] = {}  # at most max_keys
-        self._lagging: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
+        self._announced: dict[Hashable, float] = {}  # the values of notices, until a read finds them; at most max_keys
+        self._again: dict[Hashable, _Again] = {}  # the keys whose state the last read has not found
+        self._again_due: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
+        self._reported_of_keys: _Errors = set()  # the types of their errors that have been reported
 
     @property
     def waiting(self) -> int:
         """The number of keys that are waiting to be read."""
-        return len(self.stale) + len(self._in_parts) + len(self._alone) + len(self._lagging)
+        return len(self.stale) + len(self._in_parts) + len(self._alone) + len(self._again_due)
 
     def mark(self, key: Hashable, value: float | None) -> None:
         """Record that the key may have changed, up to ``value``."""
@@ -194,11 +198,11 @@ class Refresher:
             self._wake.set()
 
     def _announce(self, key: Hashable, value: float) -> None:
-        announced = self._announced.get(key)
-        if announced is not None:
-            announced.value = max(announced.value, value)
-        elif len(self._announced) < self.stale.max_keys:
-            self._announced[key] = _Announced(value)
+        announced = self._announced
+        if key in announced:
+            announced[key] = max(announced[key], value)
+        elif len(announced) < self.stale.max_keys:
+            announced[key] = value
 
     def mark_parked(self, keys: Iterable[Hashable]) -> None:
         """Request a read of the keys of an operation that is about to be parked, even if they are not watched yet."""
@@ -209,10 +213,11 @@ class Refresher:
     def end(self, wait: RelayWait) -> None:
         """After the wait has ended, forget the state of each of its keys on which no other operation waits."""
         self.state.end(wait)
-        if self._announced:
+        if self._announced or self._again:
             for key in wait.keys:
-                if key in self._announced and not self._purgatory.is_watched(key):
-                    del self._announced[key]
+                if not self._purgatory.is_watched(key):
+                    self._announced.pop(key, None)
+                    self._again.pop(key, None)
 
     def mark_everything(self) -> None:
         """Record that every key may have changed."""
@@ -231,18 +236,20 @@ class Refresher:
             try:
                 if self.state.has_due:
                     await self._try_due()
-                self._mark_lagging()
+                self._mark_due()
+                self._limits = set()
                 unreadable = self._next_unreadable()
                 batch = [one.entry for one in unreadable] or await self._next_keys()
                 if batch:
                     self._kinds = {not self.state.has_read(key) for key, _ in batch}
-                    await self._read_and_check(batch)
-                    self._note_repeated(batch)
-                    self._succeeded(batch)
-                    if unreadable:
-                        self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
-                    else:
-                        self._part_successes += self._is_part
+                    read = await self._read_and_check(batch)
+                    self._note_repeated(read)
+                    if read:
+                        self._succeeded(read)
+                        if unreadable:
+                            self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
+                        else:
+                            self._part_successes += self._is_part
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
@@ -265,7 +272,7 @@ class Refresher:
         if batch[0][0] not in self._readable:
             self._readable.append(batch[0][0])
         self._failures = self._failures_together = self._failures_alone = 0
-        for new in self._kinds:
+        for new in self._kinds | self._limits:
             self._most_keys[new] = min(2 * self._most_keys[new], self.stale.max_keys)
         if not self._parts:
             self._reported.clear()
@@ -424,8 +431,8 @@ class Refresher:
         due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
         if any(self._due):
             due_ms.append(self._not_before_ms)
-        if self._lagging:
-            due_ms.append(self._lagging[0][0])
+        if self._again_due:
+            due_ms.append(self._again_due[0][0])
         if due_ms:
             alarm = self._clock.call_at(min(due_ms), self._wake.set)
         try:
@@ -435,33 +442,43 @@ class Refresher:
                 alarm.cancel()
         self._wake.clear()
 
-    def _mark_lagging(self) -> None:
-        """Mark keys as stale if their last read found a smaller value than announced and their pauses have passed."""
+    def _mark_due(self) -> None:
+        """Mark keys as stale if the last read has not found their state and their pauses have passed."""
         now_ms = self._clock.now_ms()
-        while self._lagging and self._lagging[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
-            due_ms, _, key = heapq.heappop(self._lagging)
-            announced = self._announced.get(key)
-            if announced is None or announced.due_ms != due_ms:
-                continue  # the value has been found, or the key is read again later
-            announced.due_ms = 0
+        while self._again_due and self._again_due[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
+            due_ms, _, key = heapq.heappop(self._again_due)
+            again = self._again.get(key)
+            if again is None or again.due_ms != due_ms:
+                continue  # the state has been found
+            again.due_ms = 0
             if self._purgatory.is_watched(key):
                 self.stale.add(key, None)
             else:
-                del self._announced[key]
+                del self._again[key]
+                self._announced.pop(key, None)
 
     def _compare(self, key: Hashable, found: Mapping[Any, object]) -> None:
         """Keep the key stale if the read found a value smaller than the one that a notice announced."""
         announced = self._announced.get(key)
-        if announced is None:
-            return
-        value = found.get(key, _MISSING)
-        lags = value is _MISSING or (is_value(value) and value < announced.value)
-        if not lags or not self._purgatory.is_watched(key):
+        if announced is not None:
+            value = found.get(key, _MISSING)
+            lags = value is _MISSING or (is_value(value) and value < announced)
+            if lags and self._purgatory.is_watched(key):
+                self._read_again(key)
+                return
             del self._announced[key]
-        elif announced.due_ms == 0:
-            announced.lags += 1
-            announced.due_ms = self._clock.ceil_ms() + backoff_ms(announced.lags, self.jitter)
-            heapq.heappush(self._lagging, (announced.due_ms, next(self._numbers), key))
+        self._again.pop(key, None)
+
+    def _read_again(self, key: Hashable) -> None:
+        """Keep the key stale, and read it again after a pause.
+
+        Keys with the same pause are due at the same times, so that they are read together.
+        """
+        again = self._again.setdefault(key, _Again())
+        if again.due_ms == 0:
+            again.attempts += 1
+            again.due_ms = together_ms(again.attempts, self._clock.ceil_ms(), self.phase_ms)
+            heapq.heappush(self._again_due, (again.due_ms, next(self._numbers), key))
 
     def _next_unreadable(self) -> list[_Unreadable]:
         """Remove and return unreadable keys whose pauses have passed; drop keys that are no longer watched.
@@ -550,6 +567,7 @@ class Refresher:
             else:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         stale, most_keys = self._take()
+        self._limits = {self._are_new}
         reads_all = self._all_keys is not None and not self._are_new
         most = most_keys // 2 if reads_all else most_keys
         if len(stale) > most:
@@ -605,16 +623,17 @@ class Refresher:
 
     async def _forget_unwatched(self) -> None:
         """Forget what is known about keys on which no operation waits any longer."""
-        for key in list(self._announced):
-            if not self._purgatory.is_watched(key):
-                del self._announced[key]
+        for kept in (self._announced, self._again):
+            for key in [key for key in kept if not self._purgatory.is_watched(key)]:
+                del kept[key]
         for _ in range(0, self.state.kept, _SLICE):
             self.state.examine(_SLICE)
             await asyncio.sleep(0)
 
     # One read
 
-    async def _read_and_check(self, batch: list[Entry]) -> None:
+    async def _read_and_check(self, batch: list[Entry]) -> list[Entry]:
+        """Read the keys, and return those whose state was read."""
         # Only this frame refers to the values, so that they are freed when the last watcher of their key has left.
         number = self.state.begin_read()
         began_ms = self._clock.now_ms()
@@ -622,7 +641,7 @@ class Refresher:
             found = await self._read([key for key, _ in batch])
         finally:
             self.read_times.record(self._clock.now_ms() - began_ms)
-        await self._check(batch, found, number)
+        return await self._check(batch, found, number)
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         """Call ``refresh`` in a separate task, so that it can be cancelled if it takes too long.
@@ -662,22 +681,50 @@ class Refresher:
             raise TypeError(f"refresh must return a mapping of keys to values, or None, got {described(found)}")
         return found
 
-    async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> None:
-        """Store what was read, and check the keys, each with its value if the value is a number."""
-        for count, (key, _) in enumerate(batch, 1):
-            self.state.store(key, {} if found is None else found, number)
-            if found is None:
-                self._announced.pop(key, None)
-            else:
-                self._compare(key, found)
+    async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> list[Entry]:
+        """Store what was read, and check the keys, each with its value if the value is a number.
+
+        Return the keys whose state was read; the others are read again.
+        """
+        read: list[Entry] = []
+        errors: list[BaseException] = []
+        for count, entry in enumerate(batch, 1):
+            key = entry[0]
             value: Any = None if found is None else found.get(key)
-            value = value if is_value(value) else None
-            self.state.checked(key, value, number)
-            self._purgatory.check_soon(key, value)
+            if isinstance(value, BaseException):
+                errors.append(value)
+                self._read_again(key)
+            else:
+                read.append(entry)
+                self.state.store(key, {} if found is None else found, number)
+                if found is None:
+                    self._announced.pop(key, None)
+                    self._again.pop(key, None)
+                else:
+                    self._compare(key, found)
+                value = value if is_value(value) else None
+                self.state.checked(key, value, number)
+                self._purgatory.check_soon(key, value)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
         self.reads += 1
-        self.refreshed += len(batch)
+        self.refreshed += len(read)
+        if not self._again:
+            self._reported_of_keys.clear()
+        if errors:
+            self._report_keys(errors, len(batch))
+        return read
+
+    def _report_keys(self, errors: list[BaseException], number: int) -> None:
+        """Report the first error of each type with its traceback, and log one line for each further read."""
+        name = self._purgatory.name
+        new = {type(error): error for error in reversed(errors) if type(error) not in self._reported_of_keys}
+        self._reported_of_keys.update(new)
+        message = f"refresh for purgatory {name!r} could not read {len(errors)} of {number} keys, which are read again"
+        for error in new.values():
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+        if not new:
+            _LOGGER.warning("%s: %s", message, safe_repr(errors[0]))
 
     async def _try_due(self) -> None:
         """Try the waits that the checks of the last read may have skipped, after these checks and in slices.

@@ -105,8 +105,9 @@ class Relay(Generic[K, V]):
     keys (except for one key that was read before, while the store seems down), at most ``max_keys`` of them, and one
     call at a time; a call that takes longer than ``resync_every`` is cancelled and repeated.  If a read does not find
     the key, or finds a smaller value than a notice has announced, the key is read again until the value is found, with
-    pauses that grow from 50 ms to at most 5 s.  Without ``refresh``, a notice only checks the keys, so the conditions
-    must read the shared state themselves.
+    pauses that grow from 50 ms to at most 5 s.  If the value of a key is an exception, the key could not be read: its
+    earlier value stays, or the key stays unknown, and it is read again after such pauses.  Without ``refresh``, a
+    notice only checks the keys, so the conditions must read the shared state themselves.
 
     ``max_keys``: above this number of pending keys, the relay sends "check every key"; the same limit applies to the
     stale keys.  ``heartbeat``: the number of seconds within which a ping must return through the engine, and within
@@ -121,7 +122,7 @@ class Relay(Generic[K, V]):
         room: Purgatory[Any],
         transport: Transport,
         *,
-        refresh: Callable[[list[K]], Awaitable[Mapping[K, V] | None]] | None = None,
+        refresh: Callable[[list[K]], Awaitable[Mapping[K, V | BaseException] | None]] | None = None,
         max_keys: int = 10_000,
         heartbeat: float = 10.0,
         resync_every: float = 60.0,
@@ -211,6 +212,7 @@ class Relay(Generic[K, V]):
         # created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
         self._jitter = self._refresher.jitter = new_jitter(origin)
+        self._refresher.phase_ms = self._jitter.randrange(5_000)
         first = self._first_attempt = self._loop.create_future()
         self._spawn(self._keep_connected, "purgatory-relay")
         if self._refreshes:

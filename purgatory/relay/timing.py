@@ -10,7 +10,7 @@ from purgatory import Clock
 from purgatory.aio.exact_alarm import ExactAlarm
 from purgatory.core.timer.units import ceil_ms
 
-__all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "wait_until", "wake"]
+__all__ = ["backoff_ms", "end_tasks", "new_jitter", "seconds_ms", "sleep_ms", "together_ms", "wait_until", "wake"]
 
 _SHORTEST_MS: Final = 50
 _LONGEST_MS: Final = 5_000
@@ -33,8 +33,20 @@ def backoff_ms(failures: int, jitter: random.Random) -> int:
     """Return the pause after this many failures in a row: the pause doubles each time, up to 5 s, and is shortened at
     random by at most half.
     """
-    longest = min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
-    return max(1, round(longest * (0.5 + jitter.random() / 2)))
+    return max(1, round(_longest_ms(failures) * (0.5 + jitter.random() / 2)))
+
+
+def _longest_ms(failures: int) -> int:
+    return min(_SHORTEST_MS << min(failures, 16), _LONGEST_MS)
+
+
+def together_ms(failures: int, now_ms: int, phase_ms: int) -> int:
+    """Return when a pause ends if pauses of the same length end together.
+
+    They end at the multiples of half of their length, shifted by ``phase_ms``.
+    """
+    half_ms = _longest_ms(failures) // 2
+    return now_ms + half_ms + (phase_ms - now_ms) % half_ms
 
 
 def wake(waiter: "asyncio.Future[None]") -> None:

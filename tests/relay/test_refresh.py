@@ -1261,3 +1261,40 @@ async def test_while_reads_fail_at_random_a_part_with_a_key_that_cannot_be_read_
         await clock.advance(8.0)
         assert len(worker.relay._refresher._alone) > 5
         poison.end()
+
+
+async def test_new_keys_are_read_together_in_the_pass_that_ends_an_outage(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """Each successful read doubles the number of keys in the next one, also if the pass finds new keys alone."""
+    transport = MemoryTransport(clock=clock)
+    sizes: list[int] = []
+    up = True
+
+    async def load(keys: list[Hashable]) -> dict[Hashable, int]:
+        if not up:
+            raise ConnectionError("the store is down")
+        sizes.append(len(keys))
+        return dict.fromkeys(keys, 1)
+
+    room = Purgatory[Any]("test", clock=clock)
+    async with room, Relay(room, transport, refresh=load, resync_every=3600.0) as relay:
+
+        def wait(key: int) -> "asyncio.Task[bool]":
+            return asyncio.create_task(relay.wait_until(lambda: key in relay.state, key=key, timeout=300.0))
+
+        first = wait(0)
+        await clock.settle()
+        assert await first is True
+        up = False
+        transport.stop()
+        waiting = []
+        for key in range(1, 1001):
+            waiting.append(wait(key))
+            await clock.advance(0.05)
+        sizes.clear()
+        up = True
+        transport.start()
+        await clock.advance(10.0)
+        assert all(task.done() for task in waiting)
+        assert len(sizes) <= 2 * (1000).bit_length()

@@ -410,8 +410,9 @@ async def test_nothing_is_left_of_waits_that_are_over(clock: VirtualClock) -> No
         assert refresher.state.kept == 0
         assert refresher.state._waits == {}
         assert refresher._announced == {}
+        assert refresher._again == {}
         await clock.advance(10.0)
-        assert refresher._lagging == []
+        assert refresher._again_due == []
         assert store.relay.statistics().stale == 0
 
 
@@ -1485,6 +1486,24 @@ async def test_a_row_that_a_replica_does_not_have_yet_is_read_again(clock: Virtu
         store.table["a"] = 1
         await clock.advance(0.1)
         assert await waiting == 1
+
+
+async def test_keys_that_lag_are_read_together(clock: VirtualClock) -> None:
+    """However many keys lag, and whenever each was announced, they are read together."""
+    async with Store(clock, resync_every=3600.0) as store:
+        store.table = dict.fromkeys(range(500), 80)
+        waiting = [store.at_least(key, 90, timeout=300.0) for key in range(500)]
+        await clock.settle()
+        for key in range(500):
+            store.relay.check(key, 90)
+            await clock.advance(0.013)
+        await clock.advance(30.0)
+        store.reads.clear()
+        await clock.advance(60.0)
+        assert 60 / 5 <= len(store.reads) <= 60 / 2.5 + 2
+        store.table = dict.fromkeys(range(500), 90)
+        await clock.advance(5.0)
+        assert all(task.done() for task in waiting)
 
 
 async def test_the_announced_value_survives_other_reads(clock: VirtualClock) -> None:
