@@ -5,6 +5,7 @@ The sentences are the same on the pages and in the terminal.  Spark is not used.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import hypot
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -353,27 +354,52 @@ def _not_affected(
 
 
 def _keys(shares: KeyShares, names: Names, outcome: str) -> list[str]:
-    """Return a sentence about the keys whose share of an outcome is greater than the share of all operations."""
+    """Return a sentence about the keys whose share of an outcome is greater than that of the operations without them.
+
+    An operation can have several keys, so all operations may have a key, which then cannot be compared.
+    """
     keys, verb = shares.keys, _VERBS[outcome]
     if not keys or not shares.waited:
         return []
-    usual = shares.found / shares.waited
-    which = " that had to wait" if shares.at_once else ""  # the first sentence also counts those that did not
-    in_all = f"{usual:.1%} of the operations of {name_of(names)}{which} {verb}"
+    of = f"operations of {name_of(names)}"
+    if shares.at_once:
+        of += " that had to wait"  # the first sentence also counts those that did not
+    share = f"{shares.found / shares.waited:.1%}"
     in_order = sorted(keys, key=lambda key: -keys[key][0])
-    standing_out = [key for key in in_order if least_share(*keys[key], _KEY_ERRORS) > 1.1 * usual]
+    without = {key: (shares.found - keys[key][0], shares.waited - keys[key][1]) for key in in_order}
+    compared = [key for key in in_order if without[key][1] > 0]
+    if not compared:
+        which = f"the key{'s' if len(keys) > 1 else ''} {_listed(map(label, in_order))}"
+        return [f"No key can be compared: at that time, all {of} had {which}, and {share} of them {verb}."]
+    margins = {key: _margin(keys[key], without[key]) for key in compared}
+    standing_out = [key for key in compared if margins[key] > 0]
     if standing_out:
-        texts = [f"{label(key)} ({keys[key][0]:,} of {keys[key][1]:,} {verb})" for key in standing_out]
-        return [f"Keys that stand out at that time: {_listed(texts)}; {in_all}."]
+        texts = [
+            "{} ({:,} of {:,} {}, and {:,} of {:,} without it)".format(label(key), *keys[key], verb, *without[key])
+            for key in standing_out
+        ]
+        return [f"Keys that stand out at that time: {_listed(texts)}; {share} of the {of} {verb}."]
     none = (
         f"none of its {len(keys)} busiest keys has a share that is higher by more than chance"
         if len(keys) > 1
         else "the share of its busiest key is not higher by more than chance"
     )
-    above = [key for key in in_order if keys[key][0] > usual * keys[key][1]]
-    nearest = max(above, key=lambda key: float(least_share(*keys[key], _KEY_ERRORS)), default=None)
+    above = [key for key in compared if keys[key][0] * without[key][1] > without[key][0] * keys[key][1]]
+    nearest = max(above, key=margins.__getitem__, default=None)
     named = "" if nearest is None else " (the closest is {}, {:,} of {:,})".format(label(nearest), *keys[nearest])
-    return [f"No key stands out: at that time, {in_all}, and {none}{named}."]
+    return [f"No key stands out: at that time, {share} of the {of} {verb}, and {none}{named}."]
+
+
+def _margin(key: tuple[int, int], others: tuple[int, int]) -> float:
+    """Return by how much more than chance a key's share is greater than that of the other operations.
+
+    Chance can have increased the share of the key and decreased that of the others; the distances of both shares from
+    their bounds are added like the errors of a difference (Newcombe's interval).
+    """
+    (found, of), (among, number) = key, others
+    here, usual = found / of, 1.1 * among / number
+    most = 1.1 * (1 - float(least_share(number - among, number, _KEY_ERRORS)))
+    return here - usual - hypot(here - float(least_share(found, of, _KEY_ERRORS)), most - usual)
 
 
 def _nearest_deploy(deploys: Sequence[datetime], since: datetime, until: datetime | None) -> list[str]:

@@ -78,7 +78,10 @@ def test_keys_stand_out_only_by_more_than_chance() -> None:
     times = table(interval("A", 20, 30, 0.9))
     tables = keys(few=(3, 20), many=(300, 1_000), usual=(50, 1_000), tiny=(1, 1))
     assert [sentence for sentence in summary(times, steps("A", "B"), tables, []) if "Keys" in sentence] == [
-        "Keys that stand out at that time: many (300 of 1,000 expired); 5.0% of the operations of shop · A expired."
+        (
+            "Keys that stand out at that time: many (300 of 1,000 expired, and 200 of 9,000 without it); 5.0% of the"
+            " operations of shop · A expired."
+        )
     ]
     (none,) = [
         sentence
@@ -88,6 +91,60 @@ def test_keys_stand_out_only_by_more_than_chance() -> None:
     assert none == (
         "No key stands out: at that time, 5.0% of the operations of shop · A expired, and none of its 3 busiest keys"
         " has a share that is higher by more than chance (the closest is some, 55 of 1,000)."
+    )
+
+
+def of_keys(shares: KeyShares) -> str:
+    """Return the sentence about the keys."""
+    (said,) = [
+        text
+        for text in summary(table(interval("A", 20, 30, 0.9)), steps("A", "B"), shares, [])
+        if "key" in text.lower()
+    ]
+    return said
+
+
+@pytest.mark.parametrize(("found", "number", "others"), [(1_642, 1_642, 131), (1_239, 3_079, 531), (800, 1_000, 20)])
+def test_a_key_with_most_of_the_operations_can_stand_out(found: int, number: int, others: int) -> None:
+    """Its share is compared with that of the other operations; the share of all is nearly its own."""
+    rest = {f"room-{each}": (0, others // 4) for each in range(4) if others >= 80}
+    said = of_keys(KeyShares({"lobby": (found, number), **rest}, found, number + others))
+    assert said == (
+        f"Keys that stand out at that time: lobby ({found:,} of {number:,} expired, and 0 of {others:,} without it);"
+        f" {found / (number + others):.1%} of the operations of shop · A expired."
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "number", "among", "others"),
+    [(1_642, 1_642, 0, 2), (1_239, 3_079, 0, 20), (1_239, 3_079, 180, 531), (950, 1_000, 84, 100)],
+)
+def test_a_key_does_not_stand_out_if_the_others_can_be_lower_by_chance(
+    found: int, number: int, among: int, others: int
+) -> None:
+    """None of two, and none of twenty, is little evidence, however many operations the key has."""
+    shares = KeyShares({"lobby": (found, number)}, found + among, number + others)
+    assert of_keys(shares).endswith(
+        "expired, and the share of its busiest key is not higher by more than chance"
+        f" (the closest is lobby, {found:,} of {number:,})."
+    )
+
+
+def test_a_key_that_all_operations_have_is_not_compared() -> None:
+    """No operation is without it.  Other keys of the same operations are compared."""
+    same = {"lobby": (500, 1_000)}
+    assert of_keys(KeyShares(same, 500, 1_000, 10)) == (
+        "No key can be compared: at that time, all operations of shop · A that had to wait had the key lobby, and 50.0%"
+        " of them expired."
+    )
+    both = of_keys(KeyShares(same | {"hall": (500, 1_000)}, 500, 1_000))
+    assert "all operations of shop · A had the keys lobby, hall, and 50.0% of them" in both
+    assert "out at that time: a (200 of 200 expired, and 300 of 800 without it); 50.0%" in of_keys(
+        KeyShares(same | {"a": (200, 200)}, 500, 1_000)
+    )
+    assert (
+        "none of its 2 busiest keys has a share that is higher by more than chance (the closest is a, 110"
+        in of_keys(KeyShares(same | {"a": (110, 200)}, 500, 1_000))
     )
 
 
