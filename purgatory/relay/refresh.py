@@ -236,7 +236,7 @@ class Refresher:
             try:
                 if self.state.has_due:
                     await self._try_due()
-                self._mark_due()
+                await self._mark_due()
                 self._limits = set()
                 unreadable = self._next_unreadable()
                 batch = [one.entry for one in unreadable] or await self._next_keys()
@@ -442,10 +442,14 @@ class Refresher:
                 alarm.cancel()
         self._wake.clear()
 
-    def _mark_due(self) -> None:
+    async def _mark_due(self) -> None:
         """Mark keys as stale if the last read has not found their state and their pauses have passed."""
         now_ms = self._clock.now_ms()
+        number = 0
         while self._again_due and self._again_due[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
+            number += 1
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
             due_ms, _, key = heapq.heappop(self._again_due)
             again = self._again.get(key)
             if again is None or again.due_ms != due_ms:
@@ -623,9 +627,12 @@ class Refresher:
 
     async def _forget_unwatched(self) -> None:
         """Forget what is known about keys on which no operation waits any longer."""
-        for kept in (self._announced, self._again):
-            for key in [key for key in kept if not self._purgatory.is_watched(key)]:
-                del kept[key]
+        for number, key in enumerate([*self._announced, *self._again], 1):
+            if not self._purgatory.is_watched(key):
+                self._announced.pop(key, None)
+                self._again.pop(key, None)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
         for _ in range(0, self.state.kept, _SLICE):
             self.state.examine(_SLICE)
             await asyncio.sleep(0)

@@ -10,6 +10,7 @@ import pytest
 from purgatory import Purgatory
 from purgatory.relay import MemoryTransport, Relay
 from purgatory.testing import VirtualClock
+from tests.helpers import park
 
 
 class Shards:
@@ -161,3 +162,57 @@ async def test_a_pass_over_all_keys_forgets_those_that_nobody_awaits(clock: Virt
         await clock.settle()
         assert set(shards.relay._refresher._again) == {1}
         waiting.cancel()
+
+
+class Counted:
+    """A purgatory that counts how often each turn of the loop asks whether a key is watched."""
+
+    def __init__(self, room: Purgatory[Any]) -> None:
+        self.room = room
+        self.turns = [0]
+        self.asked = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.room, name)
+
+    def is_watched(self, key: Hashable) -> bool:
+        self.turns[-1] += 1
+        if not self.asked:
+            self.asked = True
+            asyncio.get_running_loop().call_soon(self.end_turn)
+        return self.room.is_watched(key)
+
+    def end_turn(self) -> None:
+        self.turns.append(0)
+        self.asked = False
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_many_keys_that_were_not_read_are_handled_in_slices(
+    clock: VirtualClock, reported: list[Any], ended: bool
+) -> None:
+    """No turn of the loop handles many of the keys that are due, or forgets many that nobody awaits."""
+    shards = Shards(clock)
+    shards.down = OSError("down")
+    refresher = shards.relay._refresher
+    async with shards.room, shards.relay:
+        operations = [park(shards.room, key) for key in range(1, 6001, 2)]
+        for key in range(1, 6001, 2):
+            shards.relay.check(key)
+        await clock.settle()
+        assert len(refresher._again) == 3000
+        if ended:
+            for operation in operations:
+                operation.cancel()
+        counted = Counted(shards.room)
+        refresher._purgatory = counted  # type: ignore[assignment]
+        if ended:
+            refresher.mark_everything()
+        else:
+            await clock.advance(0.1)
+        await clock.settle()
+        assert sum(counted.turns) >= 3000
+        assert max(counted.turns) <= 400
+        assert (len(refresher._again) == 0) is ended
+        for operation in operations:
+            operation.cancel()
