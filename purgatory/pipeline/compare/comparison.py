@@ -83,8 +83,8 @@ def compare(
         Figures(_with_keys(spark, one, other, skip_corrupt), _duration(one), not one.selection.kinds)
         for one, other in ((baseline, report), (report, baseline))
     )
-    times = find_times(baseline.tables, report.steps, threshold)
-    worst = worst_of(times, report.steps, baseline.tables, threshold)
+    times = find_times(baseline.steps, report.steps, threshold)
+    worst = worst_of(times, report.steps, baseline.steps, threshold)
     keys, _ = read_journal(
         spark,
         report.journal,

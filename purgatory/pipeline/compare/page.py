@@ -136,13 +136,13 @@ def lead(comparison: "Comparison") -> list[str]:
             *refused,
         ]
     about = (comparison.times, report.steps, comparison.key_shares, report.deploys)
-    return [*summary(*about, comparison.baseline.tables, comparison.threshold), *refused]
+    return [*summary(*about, comparison.baseline.steps, comparison.threshold), *refused]
 
 
 def when(comparison: "Comparison") -> list[str]:
     """Return the intervals that are worse, and new runs of servers, in chronological order."""
     report = comparison.report
-    return timeline(comparison.times, report.steps, report.deploys, comparison.baseline.tables, comparison.threshold)
+    return timeline(comparison.times, report.steps, report.deploys, comparison.baseline.steps, comparison.threshold)
 
 
 def about(report: Any) -> str:

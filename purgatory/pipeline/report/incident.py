@@ -54,7 +54,7 @@ class Worst(NamedTuple):
 def worst_of(
     times: pa.Table,
     steps: TimeSteps,
-    baseline: Mapping[str, pa.Table] | None = None,
+    baseline: TimeSteps | None = None,
     threshold: float = OWN_THRESHOLD,
 ) -> Worst | None:
     """Return the interval that affected the most operations, or None if no step is worse.
@@ -75,7 +75,7 @@ def summary(
     steps: TimeSteps,
     keys: KeyShares | None,
     deploys: Sequence[datetime],
-    baseline: Mapping[str, pa.Table] | None = None,
+    baseline: TimeSteps | None = None,
     threshold: float = OWN_THRESHOLD,
 ) -> list[str]:
     """Return sentences about the interval that affected the most operations, or an empty list if no step is worse.
@@ -136,7 +136,7 @@ def timeline(
     times: pa.Table,
     steps: TimeSteps,
     deploys: Sequence[datetime],
-    baseline: Mapping[str, pa.Table] | None = None,
+    baseline: TimeSteps | None = None,
     threshold: float = OWN_THRESHOLD,
 ) -> list[str]:
     """Return what happened, in chronological order: intervals that are worse, and new runs of servers.
@@ -199,9 +199,7 @@ def _by_names(times: pa.Table) -> dict[Names, list[Row]]:
     return found
 
 
-def _main(
-    worse: dict[Names, list[Row]], steps: TimeSteps, baseline: Mapping[str, pa.Table] | None, threshold: float
-) -> Names:
+def _main(worse: dict[Names, list[Row]], steps: TimeSteps, baseline: TimeSteps | None, threshold: float) -> Names:
     """Return the kind with the most affected operations, or the purgatory if none of its kinds is worse.
 
     A kind may have too few operations to be judged in each step.  So it is the purgatory as well if its interval is

@@ -7,9 +7,10 @@ interval.
 For a step with ``n`` operations, a difference is more than chance if:
 
 *   a **share** differs by at least ``z`` standard errors and by at least ten operations,
-*   a **quantile** ``q`` of the step has at least ten operations above it, and their number, ``n (1 - q)``, differs from
-    ``n s`` by ``z`` standard deviations of a Poisson distribution; ``s`` is the share of the baseline above the same
-    wait.
+*   a **quantile** ``q`` of the step and of the usual operations has at least ten operations above it, and their number
+    in the step, ``n (1 - q)``, differs from ``n s`` by ``z`` standard deviations of a Poisson distribution; ``s`` is
+    the share of the usual operations above the same wait.  For a baseline with ``m`` operations, ``n`` is replaced by
+    ``n m / (n + m)``, because the baseline differs by chance, too.
 
 ``z`` is 5, a higher value than for the figures of whole journals, because there are hundreds of steps.
 
@@ -22,8 +23,7 @@ the refused operations whose ranges extend beyond it, and better if it is better
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import pairwise
-from math import exp, log, sqrt
+from math import sqrt
 from operator import itemgetter
 from statistics import median
 from types import MappingProxyType
@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from purgatory.journal.schema import CANCELLED, EXPIRED, FAILED, PENDING
 
-from .aggregates import BY_CLOSING, QUANTILES, Aggregate, covered_steps, durations_within, quantiles
+from .aggregates import BY_CLOSING, Aggregate, covered_steps, durations_within, quantiles
 from .verdicts import LEAST_ABOVE, RESOLUTION_S, least_share, share_verdict
 
 __all__ = [
@@ -53,10 +53,10 @@ __all__ = [
 Names = tuple[str, str | None]  # purgatory and kind; without a kind, the whole purgatory
 REFUSED: Final = "refused"
 OWN_THRESHOLD: Final = 0.1  # the smallest change of a report's own intervals, as a share of the usual figure
-_WAITS: Final = (("wait p50", "wait_p50", "p50", 0.5), ("wait p99", "wait_p99", "p99", 0.99))
+_WAITS: Final = (("wait p50", "wait_p50", 0.5), ("wait p99", "wait_p99", 0.99))
 _OUTCOMES: Final = (EXPIRED, FAILED, CANCELLED)
 _STANDARD_ERRORS: Final = 5.0
-_ROUNDING: Final = 1 / 128  # a quantile of a step can be too low by this share
+_ROUNDING: Final = 1 / 128  # a quantile, of a step or usual, can be too low by this share
 _MOST_ROUNDS: Final = 5
 _OFTEN: Final = 0.25  # a figure that is at least half as far above the usual one in this share of the runs is not worse
 _WITHIN_A_WINDOW: Final = 0.75  # the least share of refused operations whose ranges do not extend beyond a window
@@ -96,9 +96,7 @@ class TimeSteps(NamedTuple):
 
     def by_name(self) -> dict[Names, list[Row]]:
         """Return the steps of each purgatory, and of each kind if the purgatory has several."""
-        steps: dict[Names, list[Row]] = {}
-        for row in self.over_time.to_pylist():
-            steps.setdefault((row["purgatory"], row["kind"]), []).append(row)
+        steps = _rows_of(self)
         kinds = [purgatory for purgatory, kind in steps if kind is not None]
         return {names: rows for names, rows in steps.items() if names[1] is None or kinds.count(names[0]) > 1}
 
@@ -107,24 +105,23 @@ class TimeSteps(NamedTuple):
         return round(at.timestamp() * 1000) // self.step_ms
 
 
-def find_times(baseline: Mapping[str, pa.Table], journal: TimeSteps, threshold: float) -> pa.Table:
+def find_times(baseline: TimeSteps, journal: TimeSteps, threshold: float) -> pa.Table:
     """Return one row for each interval of the journal that is worse or better than the whole baseline.
 
     ``journal``: the figure of the interval.  ``extreme``: the figure of its most unusual step, which begins at
     ``extreme_at``.  ``operations``: the number of operations that parked in the interval.  ``to_end``: whether the
     interval lasts until the end of the journal; ``until`` is then the end of its last step.
     """
-    waits, counts = _usual_of(baseline)
+    usual = _rows_of(baseline)
     rows: list[Row] = []
     for names, steps in journal.by_name().items():
-        if names in waits:
+        if names in usual:
             for wait in _WAITS:
-                judged = _judged_waits(steps, waits[names][wait[2]], partial(_at_share, waits[names]), wait, threshold)
+                judged = _judged_waits(steps, usual[names], journal, names, wait, threshold, baseline)
                 rows += _intervals(judged, journal, {"measure": wait[0], "unit": "seconds"}, names)
-        if names in counts:
             for outcome in _outcomes(names, journal):
                 parts = _windows(steps, journal, names[0]) if outcome == REFUSED else steps
-                judged = _judged_shares(parts, outcome, threshold, counts[names])
+                judged = _judged_shares(parts, outcome, threshold, usual[names])
                 rows += _intervals(judged, journal, {"measure": "share", "unit": "share", "outcome": outcome}, names)
     return _table(rows, journal)
 
@@ -144,7 +141,7 @@ def figures_within(
     journal: TimeSteps,
     spans: Sequence[tuple[datetime, datetime]],
     threshold: float,
-    baseline: Mapping[str, pa.Table] | None = None,
+    baseline: TimeSteps | None = None,
     unusual: Mapping[Names, Sequence[Row]] = MappingProxyType({}),
 ) -> dict[Names, dict[str, Within]]:
     """Judge each purgatory and kind by all its operations of some ``spans`` of time, as if they were one step.
@@ -154,7 +151,7 @@ def figures_within(
     usual, apart from the ``unusual`` intervals.  A figure is then not worse if it is nearly as high in a quarter of the
     usual runs of as many steps, as with a daily rhythm.
     """
-    before, counts = ({}, {}) if baseline is None else _usual_of(baseline)
+    counts = {} if baseline is None else _rows_of(baseline)
     found: dict[Names, dict[str, Within]] = {}
     for names, steps in journal.by_name().items():
         aside = [(spans[0][0], spans[-1][1]), *((row["since"], row["until"]) for row in unusual.get(names, ()))]
@@ -178,20 +175,18 @@ def figures_within(
         waits = _waits_of(journal, names, within)
         n = int(waits.counts.sum())
         for wait in _WAITS:
-            measure, _, quantile, share = wait
-            if n * (1 - share) < LEAST_ABOVE or (baseline is not None and names not in before):
+            measure, _, share = wait
+            if n * (1 - share) < LEAST_ABOVE or (baseline is not None and names not in baseline.waits):
                 continue
             fewer, _ = _shares_above(n * (1 - share), n)
-            judges[measure] = (
-                partial(_judge_by_own_waits, journal=journal, names=names, wait=wait, threshold=threshold, usual=usual)
-                if baseline is None
-                else partial(
-                    _judged_waits,
-                    usual=before[names][quantile],
-                    before=partial(_at_share, before[names]),
-                    wait=wait,
-                    threshold=threshold,
-                )
+            judges[measure] = partial(
+                _judged_waits,
+                usual=usual,
+                journal=journal,
+                names=names,
+                wait=wait,
+                threshold=threshold,
+                baseline=baseline,
             )
             (each,) = judges[measure]([whole])
             figures[measure] = Within(each.verdict, each.usual, quantiles(waits, [1 - fewer])[0] or 0.0)
@@ -216,7 +211,7 @@ def _as_one_step(journal: TimeSteps, names: Names, steps: list[Row]) -> Row:
     columns = ("operations", "immediate", "pending", *_OUTCOMES, REFUSED)
     found = quantiles(_waits_of(journal, names, steps), [share for *_, share in _WAITS])
     return {column: sum(row[column] for row in steps) for column in columns} | {
-        column: value for (_, column, *_), value in zip(_WAITS, found, strict=True)
+        column: value for (_, column, _), value in zip(_WAITS, found, strict=True)
     }
 
 
@@ -241,7 +236,7 @@ def find_own_times(journal: TimeSteps, threshold: float) -> pa.Table:
 
     for names, steps in journal.by_name().items():
         for wait in _WAITS:
-            by_waits = partial(_judge_by_own_waits, steps, journal, names, wait, threshold)
+            by_waits = partial(_judged_waits, steps, journal=journal, names=names, wait=wait, threshold=threshold)
             add(names, steps, by_waits, itemgetter(wait[1]), {"measure": wait[0], "unit": "seconds"})
         for outcome in _outcomes(names, journal):
             parts = _windows(steps, journal, names[0]) if outcome == REFUSED else steps
@@ -262,13 +257,12 @@ class _Judged(NamedTuple):
     of: int = 0
 
 
-def _usual_of(baseline: Mapping[str, pa.Table]) -> tuple[dict[Names, Row], dict[Names, list[Row]]]:
-    """Return the row of the waits, and the steps, of each purgatory and kind."""
-    waits = {(row["purgatory"], row["kind"]): row for row in baseline["waits"].to_pylist()}
-    counts: dict[Names, list[Row]] = {}
-    for row in baseline["over_time"].to_pylist():
-        counts.setdefault((row["purgatory"], row["kind"]), []).append(row)
-    return waits, counts
+def _rows_of(journal: TimeSteps) -> dict[Names, list[Row]]:
+    """Return the steps of each purgatory and of each kind."""
+    rows: dict[Names, list[Row]] = {}
+    for row in journal.over_time.to_pylist():
+        rows.setdefault((row["purgatory"], row["kind"]), []).append(row)
+    return rows
 
 
 def _outcomes(names: Names, journal: TimeSteps) -> tuple[str, ...]:
@@ -403,43 +397,47 @@ def _windows(steps: list[Row], journal: TimeSteps, purgatory: str) -> list[Row]:
     return list(found.values())
 
 
-def _judge_by_own_waits(
-    steps: list[Row], journal: TimeSteps, names: Names, wait: Any, threshold: float, usual: list[Row]
+def _judged_waits(
+    steps: Sequence[Row],
+    usual: Iterable[Row],
+    journal: TimeSteps,
+    names: Names,
+    wait: Any,
+    threshold: float,
+    baseline: TimeSteps | None = None,
 ) -> Iterator[_Judged]:
-    numbers = [journal.number_of(row["bucket"]) for row in usual]
-    spread = durations_within(journal.waits.get(names, Aggregate()), numbers)
+    """Judge the waits of steps by those of the ``usual`` steps, which are steps of the ``baseline``, if any."""
+    _, column, share = wait
+    spread = _waits_of(baseline or journal, names, usual)
     if not len(spread.values):
-        return iter([_Judged(row, "same", 0.0, 0.0) for row in steps])
+        yield from (_Judged(row, "same", 0.0, 0.0) for row in steps)
+        return
     upto = np.cumsum(spread.counts)
 
     def at_share(share: float) -> float:
         return float(spread.values[np.searchsorted(upto, share * (upto[-1] - 1), side="right")]) / 1000
 
-    return _judged_waits(steps, quantiles(spread, [wait[3]])[0] or 0.0, at_share, wait, threshold)
-
-
-def _judged_waits(
-    steps: Sequence[Row], usual: float, before: Callable[[float], float], wait: Any, threshold: float
-) -> Iterator[_Judged]:
-    """Judge the waits of steps.  ``usual``: the usual figure.  ``before``: the usual quantile for any share."""
-    _, column, _, share = wait
+    number = int(upto[-1])
+    middle = quantiles(spread, [share])[0] or 0.0
     for row in steps:
         here = row[column]
         n = row["operations"] - row["immediate"] - row["pending"]
-        if here is None or n * (1 - share) < LEAST_ABOVE:
-            yield _Judged(row, "same", usual, here or 0.0)
+        if here is None or min(n, number) * (1 - share) < LEAST_ABOVE:
+            yield _Judged(row, "same", middle, here or 0.0)
             continue
-        far = abs(here - usual) > max(threshold * usual, RESOLUTION_S)
-        fewer, more = _shares_above(n * (1 - share), n)
+        far = abs(here - middle) > max(threshold * middle, RESOLUTION_S)
+        # Chance moves the quantiles of a baseline, too; a step of the same journal is also among the usual ones.
+        by_chance = n if baseline is None else n * number / (n + number)
+        fewer, more = _shares_above(by_chance * (1 - share), by_chance)
         verdict = "same"
-        if far and here > before(1 - fewer):
+        if far and here > at_share(1 - fewer) * (1 + _ROUNDING):
             verdict = "worse"
-        elif far and more < 1 and here * (1 + _ROUNDING) < before(1 - more):
+        elif far and more < 1 and here * (1 + _ROUNDING) < at_share(1 - more):
             verdict = "better"
-        yield _Judged(row, verdict, usual, here)
+        yield _Judged(row, verdict, middle, here)
 
 
-def _shares_above(above: float, n: int) -> tuple[float, float]:
+def _shares_above(above: float, n: float) -> tuple[float, float]:
     """Return two shares for a step in which ``above`` of ``n`` operations waited longer than some wait.
 
     If the share of the baseline that waited longer is below the first one, ``above`` is too many; if it is above the
@@ -447,21 +445,6 @@ def _shares_above(above: float, n: int) -> tuple[float, float]:
     """
     root = sqrt(_STANDARD_ERRORS**2 + 4 * above)
     return ((root - _STANDARD_ERRORS) / 2) ** 2 / n, ((root + _STANDARD_ERRORS) / 2) ** 2 / n
-
-
-def _at_share(row: Mapping[str, Any], share: float) -> float:
-    """Return a quantile for any share.
-
-    Between two known quantiles, the logarithm of the wait is interpolated over the logarithm of the share above it.
-    """
-    known = [(at, max(0.0, float(row[name]))) for name, at in QUANTILES]  # a damaged row has a negative wait
-    if share <= known[0][0]:
-        return known[0][1] * share / known[0][0]
-    for (low, start), (high, end) in pairwise(known):
-        if share <= high:
-            part = log((1 - share) / (1 - low)) / log((1 - high) / (1 - low))
-            return exp(log(start + RESOLUTION_S) * (1 - part) + log(end + RESOLUTION_S) * part) - RESOLUTION_S
-    return float(row["max"])
 
 
 def _intervals(judged: Iterable[_Judged], journal: TimeSteps, about: Row, names: Names) -> Iterator[Row]:
@@ -484,7 +467,7 @@ def _interval(held: list[_Judged], step: timedelta, journal: TimeSteps, about: R
     if "outcome" in about:
         figure = sum(each.found for each in held) / sum(each.of for each in held)
     else:
-        share = next(share for measure, _, _, share in _WAITS if measure == about["measure"])
+        share = next(share for measure, _, share in _WAITS if measure == about["measure"])
         within = durations_within(journal.waits[names], [journal.number_of(each.row["bucket"]) for each in held])
         figure = quantiles(within, [share])[0] or 0.0
     return {

@@ -18,7 +18,6 @@ from purgatory.pipeline.report.unusual_intervals import OWN_THRESHOLD, TimeSteps
 BEGIN = datetime(2026, 11, 24, 14, tzinfo=UTC)
 MINUTES = 60
 COUNTS = ("operations", "immediate", "pending", "refused", "expired", "expired_by_closing", "failed", "cancelled")
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 Minute = tuple[int, Sequence[float]]  # the number of expired operations, and all waits in seconds
 
@@ -61,16 +60,6 @@ def steps(**kinds: Sequence[Minute]) -> TimeSteps:
             row |= dict.fromkeys(COUNTS, 0) | {"operations": len(here), "expired": expired}
             rows.append(row | {"wait_p50": p50, "wait_p99": p99})
     return TimeSteps(pa.Table.from_pylist(rows), waits, 60_000)
-
-
-def baseline(**kinds: Sequence[Minute]) -> dict[str, pa.Table]:
-    """Return the tables of a report on the same kinds, to compare with."""
-    found = []
-    for kind, of_kind in kinds.items():
-        waits = [wait for _, here in of_kind for wait in here]
-        figures = {name: float(np.quantile(waits, share)) for name, share in QUANTILES.items()}
-        found.append({"purgatory": "shop", "kind": kind} | figures)
-    return {"over_time": steps(**kinds).over_time, "waits": pa.Table.from_pylist(found)}
 
 
 def said(journal: TimeSteps) -> list[str]:
@@ -186,7 +175,7 @@ def test_a_comparison_knows_what_is_usual_for_a_kind_although_every_minute_is_wo
         B=minutes(60, dict.fromkeys(every, 2)),
         C=minutes(100),
     )
-    before = baseline(**calm)
+    before = steps(**calm)
     times = find_times(before, journal, 0.1)
     found = summary(times, journal, None, [], before, 0.1)
     assert found[1:-1] == (
@@ -234,7 +223,7 @@ def test_a_purgatory_is_not_named_for_a_time_in_which_only_the_mix_of_its_kinds_
     usual = dict.fromkeys(range(MINUTES), 21)
     other = minutes(200)
     journal = steps(Other=other, Export=during(minutes(70, usual | dict.fromkeys(incident, 63)), part))
-    before = baseline(Other=other, Export=during(minutes(70, usual), part)) if compared else None
+    before = steps(Other=other, Export=during(minutes(70, usual), part)) if compared else None
     times = find_own_times(journal, OWN_THRESHOLD) if before is None else find_times(before, journal, OWN_THRESHOLD)
     assert any(
         row["kind"] is None and row["until"] - row["since"] == timedelta(minutes=len(part)) for row in times.to_pylist()
