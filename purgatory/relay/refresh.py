@@ -34,10 +34,11 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
    failed, too, the keys that were set apart after the last successful read rejoin the others then, because they may
    have failed only because the store was down.  A short failure therefore causes few additional reads, and an outage
    does not multiply them.
-7. If a read finds a smaller value than a notice has announced, the read used a lagging replica or ran before the
-   commit.  If it finds an exception as the value of a key, the key could not be read.  In both cases, the key stays
-   stale and is read again after a pause, until the value is found or no operation waits on the key.  Keys whose pauses
-   have the same length are due at the same times, so the number of reads does not depend on the number of keys.
+7. A read succeeds if ``refresh`` returns.  If it finds a smaller value than a notice has announced, the read used a
+   lagging replica or ran before the commit.  If it finds an exception as the value of a key, the key could not be
+   read.  In both cases, the key stays stale and is read again after a pause, until the value is found or no operation
+   waits on the key.  Keys whose pauses have the same length are due at the same times, so the number of reads does not
+   depend on the number of keys.
 8. If the value that a read finds is below a wait's threshold, the check skips the wait.  But if the wait found the
    key unknown, the wait is tried at least once after the next read of the key that begins after the wait has begun,
    even if the value is below the threshold; see :mod:`.state`.
@@ -244,12 +245,11 @@ class Refresher:
                     self._kinds = {not self.state.has_read(key) for key, _ in batch}
                     read = await self._read_and_check(batch)
                     self._note_repeated(read)
-                    if read:
-                        self._succeeded(read)
-                        if unreadable:
-                            self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
-                        else:
-                            self._part_successes += self._is_part
+                    self._succeeded(read)
+                    if unreadable:
+                        self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
+                    else:
+                        self._part_successes += self._is_part
                 elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
@@ -262,15 +262,16 @@ class Refresher:
 
     # Failed reads
 
-    def _succeeded(self, batch: list[Entry]) -> None:
+    def _succeeded(self, read: list[Entry]) -> None:
+        """Record that ``refresh`` has returned; ``read``: the keys that it could read, if any."""
         if self._failures_of:
-            for key, _ in batch:
+            for key, _ in read:
                 self._failures_of.pop(key, None)
         if self._failures_together > _OUTAGE:
             self._rejoin()
         self._set_apart.clear()
-        if batch[0][0] not in self._readable:
-            self._readable.append(batch[0][0])
+        if read and read[0][0] not in self._readable:
+            self._readable.append(read[0][0])
         self._failures = self._failures_together = self._failures_alone = 0
         for new in self._kinds | self._limits:
             self._most_keys[new] = min(2 * self._most_keys[new], self.stale.max_keys)

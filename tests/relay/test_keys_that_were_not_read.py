@@ -216,3 +216,43 @@ async def test_many_keys_that_were_not_read_are_handled_in_slices(
         assert (len(refresher._again) == 0) is ended
         for operation in operations:
             operation.cancel()
+
+
+@pytest.mark.parametrize("failures", [1, 4, 7, 10, *range(12, 18), 33])
+async def test_after_failed_reads_keys_that_cannot_be_read_cost_few_reads(
+    clock: VirtualClock, reported: list[Any], failures: int
+) -> None:
+    """At first, reads of the store fail; later, each of its keys is refused.  Its keys are read again together."""
+    shards = Shards(clock)
+    load = shards.load
+    left = failures
+
+    async def fails_first(keys: list[int]) -> dict[int, Any]:
+        nonlocal left
+        if left and shards.down:
+            left -= 1
+            shards.reads.append(keys)
+            raise OSError("no answer")
+        if shards.down and len(shards.reads) > 2_000:
+            shards.down = None  # an endless loop of reads would hang the test
+        return await load(keys)
+
+    shards.relay._refresher._refresh = fails_first
+    keys = range(1, 600, 2)
+    shards.table = dict.fromkeys(keys, "pending")
+    async with shards.room, shards.relay:
+        waiting = [shards.changed(key) for key in keys]
+        await clock.advance(1.0)
+        shards.down = OSError("refused")
+        shards.relay._refresher.mark_everything()
+        while left:
+            await clock.advance(5.0)
+        await clock.advance(20.0)
+        reads = len(shards.reads)
+        await clock.advance(100.0)
+        assert len(shards.reads) - reads <= 100 / 2.5 + 2
+        assert reads <= failures + 60
+        shards.down = None
+        shards.table = dict.fromkeys(keys, "paid")
+        await clock.advance(5.0)
+        assert all(task.done() for task in waiting)
