@@ -77,6 +77,29 @@ async def test_until_returns_false_when_the_deadline_passes(purgatory: Purgatory
     assert app.results == [False]
 
 
+async def test_several_waits_of_a_request_share_a_deadline(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """``ends`` is computed from ``wait.timeout`` before the first wait; each wait alone may last that long."""
+    times: list[float] = []
+
+    def has_come(due: float) -> bool:
+        return clock.time() >= due
+
+    async def twice(plain: Wait) -> None:
+        wait = Wait(purgatory, http_scope("/?wait=2"), plain.receive, longest=55)
+        assert wait.timeout is not None
+        ends = purgatory.timer.time() + wait.timeout
+        for key, due in (("a", 1.5), ("b", 99.0)):
+            await wait.until(partial(has_come, due), key=key, deadline=ends)
+            times.append(clock.time())
+
+    call = Call.get(Handled(purgatory, twice))
+    await clock.advance(1.5)
+    purgatory.check("a")
+    await clock.advance(10.0)
+    await call.task
+    assert times == [1.5, 2.0]
+
+
 async def test_a_condition_that_holds_already_reads_nothing(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """If the first try completes the operation, no ``receive()`` is awaited."""
     app = Handled(purgatory, until([1]))
