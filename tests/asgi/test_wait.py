@@ -78,7 +78,7 @@ async def test_until_returns_false_when_the_deadline_passes(purgatory: Purgatory
 
 
 async def test_several_waits_of_a_request_share_a_deadline(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
-    """``ends`` is computed from ``wait.timeout`` before the first wait; each wait alone may last that long."""
+    """The second wait ends when the time that the client chose has passed since before the first one."""
     began, times = clock.time(), list[float]()
 
     def has_come(due: float) -> bool:

@@ -151,14 +151,14 @@ def figures_within(
     usual, apart from the ``unusual`` intervals.  A figure is then not worse if it is nearly as high in a quarter of the
     usual runs of as many steps, as with a daily rhythm.
     """
-    counts = {} if baseline is None else _rows_of(baseline)
+    before = {} if baseline is None else _rows_of(baseline)
     found: dict[Names, dict[str, Within]] = {}
     for names, steps in journal.by_name().items():
         aside = [(spans[0][0], spans[-1][1]), *((row["since"], row["until"]) for row in unusual.get(names, ()))]
         usual = (
             [row for row in steps if not any(begin <= row["bucket"] < end for begin, end in aside)]
             if baseline is None
-            else counts.get(names, [])
+            else before.get(names, [])
         )
         within = [row for row in steps if any(since <= row["bucket"] < until for since, until in spans)]
         whole = _as_one_step(journal, names, within)
@@ -426,7 +426,7 @@ def _judged_waits(
             yield _Judged(row, "same", middle, here or 0.0)
             continue
         far = abs(here - middle) > max(threshold * middle, RESOLUTION_S)
-        # Chance moves the quantiles of a baseline, too; a step of the same journal is also among the usual ones.
+        # Chance moves the quantiles of a baseline, too; those of the same journal come from most of its steps.
         by_chance = n if baseline is None else n * number / (n + number)
         fewer, more = _shares_above(by_chance * (1 - share), by_chance)
         verdict = "same"

@@ -158,7 +158,7 @@ def test_waits_that_end_at_a_timeout_are_no_longer_in_a_step_by_chance() -> None
 
 
 def test_waits_that_end_at_a_timeout_are_as_long_as_in_the_baseline() -> None:
-    """The median is below the timeout by a few percent, and half as many again wait until it in some minutes."""
+    """The usual median is a few percent below the timeout; in a minute with few operations, it is often the timeout."""
     draw = random.Random(3)
 
     def polls(number: int) -> list[float]:
