@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from purgatory import Purgatory, PurgatoryClosed
 from purgatory.core.timer.units import duration_ms
 
-from .rooms import Room, purgatory_of
+from .rooms import Room, purgatory_of, report_not_open
 from .servers import graceful_timeout
 from .signals import StopListener
 from .types import ASGIApp, Message, Receive, Scope, Send
@@ -122,8 +122,11 @@ class PurgatoryLifespan:
         async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
                 await self._run(app, scope, receive, send)
-            else:
-                await app(scope, receive, send)
+                return
+            for room in self._purgatories:
+                if room._loop is None:
+                    report_not_open(room)
+            await app(scope, receive, send)
 
         return wrapped
 

@@ -1,13 +1,12 @@
 """Wait in a request handler until a condition holds, the deadline passes, or the client disconnects."""
 
 import inspect
-import logging
 import math
 import sys
 import weakref
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, MutableMapping
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 from purgatory import DelayedOperation, OperationCancelled, Purgatory, PurgatoryClosed
 from purgatory.aio.purgatory import finish
@@ -25,7 +24,7 @@ from .clients import TooManyWaits, client_of, places_of
 from .connection import ClientDisconnected, Connection, pending_connection
 from .etag import entity_tag, is_known_in
 from .responses import close_reason
-from .rooms import Room, purgatory_of
+from .rooms import Room, purgatory_of, report_not_open
 from .route import kind_of
 from .types import CLOSING, CONNECTION, HEADERS, Message, Receive, Scope
 
@@ -33,13 +32,6 @@ __all__ = ["Wait", "waiting"]
 
 T = TypeVar("T")
 V = TypeVar("V", int, str)
-
-_LOGGER = logging.getLogger("purgatory.asgi")
-_NOT_OPEN: Final = (
-    "purgatory %r waits but was not opened, because no lifespan has run: check_threadsafe() raises, and no signal to"
-    " stop answers its waits; run the application with its lifespan, or enter the purgatory with 'async with'"
-)
-_reported: "weakref.WeakSet[Purgatory[Any]]" = weakref.WeakSet()  # those already reported
 
 
 class Wait:
@@ -461,7 +453,7 @@ class Wait:
         self._expired_by_closing = False
         connection.check()
         if room._loop is None and not at_once:
-            _report_not_open(room)
+            report_not_open(room)
         client = None
         refused = False
         if self._per_client is not None and not at_once:
@@ -663,13 +655,6 @@ def validated_per_client(per_client: int) -> int:
     if per_client < 1:
         raise ValueError(f"per_client must be a positive int or None, got {per_client!r}")
     return per_client
-
-
-def _report_not_open(room: Purgatory[Any]) -> None:
-    """Log, once for each purgatory, that requests are waiting in it although no lifespan has opened it."""
-    if room not in _reported:
-        _reported.add(room)
-        _LOGGER.warning(_NOT_OPEN, room.name)
 
 
 def _refusal(scope: Scope, error: InvalidWait) -> Exception:

@@ -525,6 +525,26 @@ async def test_it_wraps_an_application_without_a_lifespan(room: Purgatory[Any]) 
     await server.task
 
 
+async def test_a_server_without_the_lifespan_protocol_is_reported_once(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first request writes one line of log for each purgatory that is not open, even if nothing waits."""
+    closed, opened = Purgatory[Any]("not-open", clock=clock), Purgatory[Any]("open", clock=clock)
+    app = purgatory_lifespan(closed, opened).wrap(without_lifespan())
+
+    async def send(_: Message) -> None: ...
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async with opened:
+        for _ in range(3):
+            await app({"type": "http"}, receive, send)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("purgatory.asgi", "WARNING")
+    assert record.getMessage().startswith("purgatory 'not-open' was not opened, because no lifespan has run")
+
+
 async def test_it_wraps_an_application_with_a_lifespan(room: Purgatory[Any]) -> None:
     """The application starts in open purgatories and shuts down in closed ones; both lifespans run."""
     steps: list[object] = []

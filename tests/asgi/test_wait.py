@@ -909,7 +909,7 @@ async def test_a_purgatory_that_no_lifespan_opened_is_reported_once(
         await asyncio.gather(*(call.task for call in calls))
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("purgatory.asgi", "WARNING")
-    assert record.getMessage().startswith("purgatory 'not-open' waits but was not opened, because no lifespan has run")
+    assert record.getMessage().startswith("purgatory 'not-open' was not opened, because no lifespan has run")
     await closed.aclose()
 
 
