@@ -7,9 +7,9 @@ relay reads the state of all stale watched keys in one call to ``refresh``, and 
 2. A key without watchers is not read (except as stated in 6); :meth:`Relay.park` reads it when an operation is parked
    on it.
 3. There is one read at a time, so the cost under load is bounded: stale keys accumulate while a read runs.
-4. If a read fails, the error is reported, and the keys stay stale.  The read is repeated, each time after a longer
-   pause.  The loop's exception handler receives the first error of each type; every further failure writes one line to
-   the log.
+4. If a read fails, the error is reported, and the keys stay stale.  The read of the same keys is repeated, each time
+   after a longer pause.  The loop's exception handler receives the first error of each type; every further failure
+   writes one line to the log.
 5. If one key cannot be read, the other keys are still read.  If a read has been repeated three times and fails again,
    its keys are divided into two parts: those that have been read before and those that have not, or, if all are alike,
    two halves.  The parts are read separately, alternating with newly stale keys; a part whose keys have been read
@@ -159,7 +159,8 @@ class Refresher:
         self._failures = 0  # failures of any reads since the last success
         self._failures_together = 0  # the same, except for reads of unreadable keys
         self._failures_alone = 0  # the same, only for reads of unreadable keys
-        self._to_repeat: list[Hashable] = []  # the keys of the last failed read, if it was not divided
+        self._to_repeat: list[Entry] = []  # the keys of a failed read that is repeated
+        self._repeated: list[Entry] = []  # the keys of the read that is a repetition, until it ends
         self._failures_of: dict[Hashable, int] = {}  # how many reads of a key failed while the store seemed down
         self._readable: deque[Hashable] = deque(maxlen=_PROOFS)  # one key of each of the last reads that succeeded
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
@@ -184,7 +185,8 @@ class Refresher:
     @property
     def waiting(self) -> int:
         """The number of keys that are waiting to be read."""
-        return len(self.stale) + len(self._in_parts) + len(self._alone) + len(self._again_due)
+        others = len(self._to_repeat) + len(self._in_parts) + len(self._alone) + len(self._again_due)
+        return len(self.stale) + others
 
     def mark(self, key: Hashable, value: float | None) -> None:
         """Record that the key may have changed, up to ``value``."""
@@ -250,7 +252,7 @@ class Refresher:
                         self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
                     else:
                         self._part_successes += self._is_part
-                elif self._all_keys is None and not self.stale and not self._parts:  # the last batch may leave keys
+                elif not self._has_keys():  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
                 self.failed_reads += 1
@@ -259,6 +261,10 @@ class Refresher:
                     self._failed_again(unreadable, error)
                 else:
                     await self._failed(batch, error)
+
+    def _has_keys(self) -> bool:
+        """Return whether there are keys to be read now, apart from those that fail alone."""
+        return bool(self._all_keys is not None or self.stale or self._to_repeat or self._parts)
 
     # Failed reads
 
@@ -295,11 +301,12 @@ class Refresher:
         self._failures_together += 1
         if self._is_part:
             self._part_successes = 0
-        self._to_repeat = []
+        self._repeated = []
         new = True in self._kinds
         at_random = self._fail_at_random() and not self._is_part
         pauses = 1 if at_random else self._failures_together
         if not batch:  # it is no longer known which keys were taken
+            self._to_repeat = []
             self._parts.clear()
             self._in_parts.clear()
             self._unreadable.clear()
@@ -321,8 +328,7 @@ class Refresher:
             or self._parts
             or self._alone
         ):
-            self._put_back(batch)
-            self._to_repeat = [key for key, _ in batch]
+            self._to_repeat = batch
         else:
             self._most_keys[new] = max(1, min(self._most_keys[new], len(batch)) // 2)
             if self._divide(batch, {type(error)}):
@@ -332,11 +338,11 @@ class Refresher:
         await sleep_ms(self._clock, pause_ms)
 
     def _note_repeated(self, batch: list[Entry]) -> None:
-        """Record whether the read was a repetition of a failed read."""
-        if self._to_repeat:
-            if {key for key, _ in batch}.issuperset(self._to_repeat):
+        """Record whether the read was a repetition of a failed read, and could read all of its keys."""
+        if self._repeated:
+            if len(batch) == len(self._repeated):
                 self._mended_ms.append(self._clock.now_ms())
-            self._to_repeat = []
+            self._repeated = []
 
     def _fail_at_random(self) -> bool:
         """Return whether failed reads have recently succeeded when they were repeated."""
@@ -522,6 +528,9 @@ class Refresher:
     async def _next_keys(self) -> list[Entry]:
         """Return either stale keys or a part of a failed read; the two alternate.
 
+        A read that is repeated has the same keys, and comes before other stale keys.  Otherwise, successful reads of
+        these could hide for ever that the read fails again and again.
+
         While the store seems down, stale keys alternate with one key whose read has succeeded before.
         """
         failures = self._failures_together
@@ -529,6 +538,10 @@ class Refresher:
             self._readable.rotate()
             return [(self._readable[0], None)]
         self._is_part = bool(self._parts) and not self._is_part
+        if not self._is_part and self._to_repeat:
+            entries, self._to_repeat = self._to_repeat, []
+            self._repeated = await self._still_watched(entries)
+            return self._repeated
         if not self._is_part:
             return await self._next_batch()
         part = self._parts.popleft()
@@ -539,8 +552,12 @@ class Refresher:
         while self._parts and len(part) + len(self._parts[0]) <= most and is_new != has_read(self._parts[0][0][0]):
             part += self._parts.popleft()
         self._in_parts.difference_update([key for key, _ in part])
+        return await self._still_watched(part)
+
+    async def _still_watched(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries whose keys are still watched, except those that fail alone."""
         watched: list[Entry] = []
-        for number, entry in enumerate(part, 1):
+        for number, entry in enumerate(entries, 1):
             if self._purgatory.is_watched(entry[0]) and entry[0] not in self._alone:
                 watched.append(entry)
             else:

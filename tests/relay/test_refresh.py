@@ -614,6 +614,30 @@ async def test_an_unreadable_key_among_many_is_found_by_halves(clock: VirtualClo
             waiting[place].cancel()
 
 
+@pytest.mark.parametrize("place", [0, 19, 20, 32])
+async def test_an_unreadable_key_is_found_in_a_pass_over_more_keys_than_one_read_has(
+    clock: VirtualClock, reported: list[Any], place: int
+) -> None:
+    """Successful reads of other keys of the pass do not hide that one read fails again and again."""
+    (worker,), (transport,) = workers(clock, 1, resync_every=1000.0, max_keys=20)
+    async with worker:
+        waiting = [worker.waits(n, timeout=300.0) for n in range(33)]
+        await clock.advance(5.0)
+        worker.unreadable = {place}
+        worker.reads.clear()
+        transport.disconnect()
+        await clock.advance(0.5)
+        changed = [1, 7, 18, 21, 31]
+        for n in changed:
+            worker.write(n, 1)
+            worker.relay.check(n)
+        await clock.advance(5.0)
+        assert [n for n, task in enumerate(waiting) if task.done()] == changed
+        assert len(worker.reads) < 40
+        for task in waiting:
+            task.cancel()
+
+
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 1000])
 async def test_every_second_key_cannot_be_read(clock: VirtualClock, reported: list[Any], max_keys: int) -> None:
     """All readable keys are answered, also if the unreadable ones are more than ``max_keys``."""
@@ -1089,11 +1113,11 @@ async def test_keys_that_can_be_read_again_do_not_delay_the_others(clock: Virtua
         waiting = [worker.waits(-number, timeout=1000.0) for number in range(1, 401)]
         await clock.advance(20.0)
         poison.worst()
+        for number in range(1, 401):
+            worker.write(-number, 1)  # without a notice, and before any read that succeeds
         await clock.advance(1.0)
         assert poison.worst() < 0.1
         worker.unreadable = set()
-        for number in range(1, 401):
-            worker.write(-number, 1)
         await clock.advance(2.0)
         assert poison.worst() < 0.1
         assert poison.measured > 100
