@@ -154,6 +154,7 @@ class Refresher:
         # keys, doubled after a success.
         self._most_keys = [max_keys, max_keys]
         self._are_new = False  # whether the stale keys read last are new, if the two are read separately
+        self._reading: set[Hashable] = set()  # the keys of the current read
         self._kinds: set[bool] = set()  # whether the keys read last were new: {True}, {False}, or both
         self._limits: set[bool] = set()  # which of _most_keys has limited them, if any
         self._failures = 0  # failures of any reads since the last success
@@ -189,8 +190,14 @@ class Refresher:
         return len(self.stale) + others
 
     def mark(self, key: Hashable, value: float | None) -> None:
-        """Record that the key may have changed, up to ``value``."""
+        """Record that the key may have changed, up to ``value``.
+
+        If nothing waits on the key, its value is dropped, because the key may be watched again before it is read again.
+        """
         if not self._purgatory.is_watched(key):
+            self.state.forget(key)
+            if key in self._reading:  # the read may have seen the old state
+                self.stale.add(key, None)
             return
         if self._refresh is None:
             self._purgatory.check_soon(key, value)
@@ -662,11 +669,16 @@ class Refresher:
         # Only this frame refers to the values, so that they are freed when the last watcher of their key has left.
         number = self.state.begin_read()
         began_ms = self._clock.now_ms()
+        keys = [key for key, _ in batch]
+        self._reading = set(keys)
         try:
-            found = await self._read([key for key, _ in batch])
+            try:
+                found = await self._read(keys)
+            finally:
+                self.read_times.record(self._clock.now_ms() - began_ms)
+            return await self._check(batch, found, number)
         finally:
-            self.read_times.record(self._clock.now_ms() - began_ms)
-        return await self._check(batch, found, number)
+            self._reading = set()
 
     async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
         """Call ``refresh`` in a separate task, so that it can be cancelled if it takes too long.

@@ -51,7 +51,8 @@ Recording a wait costs O(1), and so does storing a value, however many waits are
 A value is kept while an operation waits on its key.  When a wait ends, the values of its keys that no longer have a
 watcher are removed.  The end of an operation that was parked directly in the purgatory removes no values.  Therefore,
 whenever a value is stored, the two oldest values are also examined, in O(1) time each, so that no unused value is kept
-for long.
+for long.  If the key changes while nothing waits on it, the value is removed, so that a value found when the key is
+watched again is as recent as if the key had been watched all the time.
 """
 
 import contextlib
@@ -363,6 +364,10 @@ class RelayState(Mapping[K, V]):
                 values.move_to_end(key)
             else:
                 del values[key]
+
+    def forget(self, key: Hashable) -> None:
+        """Remove the value of the key, which has changed while nothing waits on it."""
+        self._values.pop(key, None)
 
     def has_read(self, key: Hashable) -> bool:
         """Return whether the key has been read since the first of its current watchers arrived, or lately."""

@@ -380,6 +380,55 @@ async def during_reads(clock: VirtualClock, task: "asyncio.Task[Any]") -> Any:
     return await task
 
 
+@pytest.mark.parametrize("by", ["this worker", "another worker", "every key"])
+@pytest.mark.parametrize("reading", [False, True])
+async def test_a_value_that_changes_while_nothing_waits_is_not_shown_again(
+    clock: VirtualClock, by: str, reading: bool
+) -> None:
+    """The page of a stream is loaded again, and the state has changed in between: the old value is gone.
+
+    ``reading``: the key is being read during the change, and the read has found the old value.
+    """
+    transport = MemoryTransport(clock=clock)
+    other = Relay(Purgatory[Any]("other", clock=clock), transport.peer(), max_keys=1)
+    async with Store(clock, transport) as store, other:
+        state = store.relay.state
+
+        async def follow() -> None:
+            async with store.room.changes(["a"]) as changes:
+                async for _ in changes:
+                    pass
+
+        stream = asyncio.create_task(follow())
+        await clock.settle()
+        store.table["a"] = "paid"
+        store.read_takes = 1.0
+        other.check("a")
+        await clock.advance(0.5 if reading else 1.0)
+        assert state.get("a") == (None if reading else "paid")
+        stream.cancel()
+        await clock.settle()
+        assert "a" not in state
+        store.table["a"] = "shipped"
+        if by == "this worker":
+            store.relay.check("a")
+        else:
+            other.check("a")
+            if by == "every key":
+                other.check("b")
+        await clock.settle()
+        stream = asyncio.create_task(follow())
+        await clock.settle()
+        for _ in range(30):
+            assert state.get("a") != "paid" or reading
+            await clock.advance(0.1)
+        assert state.get("a") != "paid"
+        store.relay.check("a")
+        await clock.advance(2.0)
+        assert state["a"] == "shipped"
+        stream.cancel()
+
+
 async def test_the_periodic_resync_frees_what_is_left(clock: VirtualClock) -> None:
     """Values of keys on which nothing waits any more are gone after ``resync_every``, if nothing else happens."""
     async with Store(clock, resync_every=20.0) as store:
