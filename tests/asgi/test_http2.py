@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -22,25 +23,40 @@ async def request(port: int) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     connection = H2Connection(H2Configuration(client_side=True))
     connection.initiate_connection()
-    headers = {":method": "GET", ":authority": "127.0.0.1", ":scheme": "http", ":path": "/poll"}
+    headers = {":method": "GET", ":authority": "127.0.0.1", ":scheme": "http", ":path": "/orders/7?wait=30"}
     connection.send_headers(1, list(headers.items()), end_stream=True)
     writer.write(connection.data_to_send())
     return writer
 
 
-async def test_a_client_that_closes_its_connection_leaves_no_task() -> None:
-    """Hypercorn never finishes a response that begins after the connection was closed, so the middleware sends none."""
+def with_fastapi(room: Purgatory[Any]) -> Any:
+    """Return an application with the middleware."""
+    app = FastAPI()
+    install_errors(app)
+
+    @app.get("/orders/{name}")
+    async def read(name: str, wait: Annotated[Wait, Depends(waiting(room, longest=55))]) -> bool:
+        return await wait.until(lambda: False, key=name)
+
+    return app
+
+
+def with_litestar(room: Purgatory[Any]) -> Any:
+    """Return an application with an exception handler."""
+    pytest.importorskip("litestar", reason="litestar is not installed: pip install aiopurgatory[test]")
+    from tests.frameworks.test_litestar import make_app
+
+    return make_app(room, [])
+
+
+@pytest.mark.parametrize("make", [with_fastapi, with_litestar])
+async def test_a_client_that_closes_its_connection_leaves_no_task(make: Callable[[Purgatory[Any]], Any]) -> None:
+    """Hypercorn never finishes a response that begins after the connection was closed, so none is sent."""
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
     room = Purgatory[Any]("room")
-    app = FastAPI()
-    install_errors(app)
-
-    @app.get("/poll")
-    async def poll(wait: Annotated[Wait, Depends(waiting(room))]) -> bool:
-        return await wait.until(lambda: False, key="a", timeout=3600.0)
-
+    app = make(room)
     config, started, stop = Config(), asyncio.Event(), asyncio.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

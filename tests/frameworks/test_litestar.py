@@ -7,6 +7,7 @@ import litestar
 
 from purgatory import Purgatory, PurgatoryError
 from purgatory.asgi import (
+    ClientDisconnected,
     InvalidWait,
     PurgatoryErrorMiddleware,
     Wait,
@@ -17,6 +18,15 @@ from purgatory.asgi import (
 from purgatory.testing import VirtualClock
 from tests.asgi.tools import Call, http_scope
 from tests.helpers import check
+
+
+class NoResponse(litestar.Response[None]):
+    """Sends nothing, because the client has disconnected."""
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        async def nothing(*_: Any) -> None: ...
+
+        return nothing
 
 
 def make_app(room: Purgatory[Any], log: list[str]) -> Any:
@@ -30,7 +40,9 @@ def make_app(room: Purgatory[Any], log: list[str]) -> Any:
         wait.raise_if_closing()
         return log
 
-    def answer(_: Any, error: Exception) -> Any:
+    def answer(request: litestar.Request[Any, Any, Any], error: Exception) -> Any:
+        if isinstance(error, ClientDisconnected) and request.scope["http_version"] == "2":
+            return NoResponse(None)
         response = error_response(error)
         if response is None:
             raise error
