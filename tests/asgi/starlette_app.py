@@ -67,7 +67,30 @@ async def socket(websocket: WebSocket) -> None:
             reading.cancel()
 
 
+async def discard(websocket: WebSocket) -> None:
+    """Read the socket until the client disconnects."""
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def waiting_socket(websocket: WebSocket) -> None:
+    """Wait for one event after another, as the other program of the page does."""
+    key, wait = websocket.path_params["key"], await waits(websocket)
+    await websocket.accept()
+    reading = asyncio.create_task(discard(websocket))
+    sent = events.count(key)
+    more = lambda: events.count(key) > sent
+    try:
+        while await wait.until(more, keys=[key], timeout=3600):
+            sent += 1
+            await websocket.send_json(sent)
+        await websocket.close(1012)
+    finally:
+        reading.cancel()
+
+
 app.router.routes.append(WebSocketRoute("/changes/{key}", socket))
+app.router.routes.append(WebSocketRoute("/orders/{key}", waiting_socket))
 app.add_route("/poll/{key}", poll)
 app.add_route("/events/{key}", post, methods=["POST"])
 app.add_route("/events/{key}", follow)

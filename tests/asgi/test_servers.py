@@ -389,6 +389,26 @@ async def test_a_websocket_that_follows_a_key(name: str) -> None:
         assert not any("Traceback" in line for line in server.output), "".join(server.output)
 
 
+@pytest.mark.parametrize("name", _ONE_EACH)
+async def test_a_websocket_that_waits_again_and_again_detects_a_disconnect(name: str) -> None:
+    """Its client sends more messages than the library buffers; a task of the endpoint reads them."""
+    skip_without(name)
+    async with ServerProcess(name, _STARLETTE) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/orders/a"
+        leaving, staying = await session.ws_connect(url), await session.ws_connect(url)
+        await server.until(lambda: server.count("parked", "a") == 2)
+        for _ in range(3_000):
+            await leaving.send_str("ping")
+        async with session.post(f"http://127.0.0.1:{server.port}/events/a"):
+            assert [await each.receive_json() for each in (leaving, staying)] == [1, 1]
+        await server.until(lambda: server.count("parked", "a") == 4)
+        await leaving.close()
+        await server.until(lambda: server.count("withdrawn", "a") == 1)
+        async with session.post(f"http://127.0.0.1:{server.port}/events/a"):
+            assert await staying.receive_json() == 2
+        await staying.close()
+
+
 @sharing
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _ONE_EACH)
