@@ -79,11 +79,12 @@ async def simulate(number_of_workers: int, number_of_jobs: int, seed: int) -> li
                 queue.put(job)
             spent += time.process_time() - before
             for _ in jobs:  # the task of the oldest worker has not received its job yet; cancel some of these workers
-                worker = workers.popleft()
-                while worker.done():
+                while workers and workers[0].done():
+                    workers.popleft()
+                if workers:
                     worker = workers.popleft()
-                if random_source.random() < 0.25:
-                    cancelled += worker.cancel()
+                    if random_source.random() < 0.25:
+                        cancelled += worker.cancel()
             workers.extend(asyncio.create_task(work()) for _ in range(number_of_workers - len(workers)))
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # let the last returned jobs reach their workers
@@ -107,6 +108,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20_000, help="number of jobs (20000)")
     parser.add_argument("--seed", type=int, default=1, help="seed that selects the workers to cancel (1)")
     arguments = parser.parse_args()
+    for name in ("workers", "jobs"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(arguments, name)}")
     for line in asyncio.run(simulate(arguments.workers, arguments.jobs, arguments.seed)):
         print(line)
 

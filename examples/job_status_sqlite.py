@@ -13,7 +13,7 @@ from purgatory import Purgatory
 from purgatory.asgi import Wait, health, install_errors, purgatory_lifespan, waiting
 from purgatory.relay import Relay, UnixTransport
 
-FOLDER = Path(os.environ.get("JOBS_FOLDER", "jobs"))  # shared by all workers
+FOLDER = Path(os.environ.get("JOBS_FOLDER", "job-status"))  # shared by all workers
 FOLDER.mkdir(mode=0o700, exist_ok=True)
 Seen = Annotated[int, Query(ge=-10, le=100)]  # any other number gets 422
 store = sqlite3.connect(FOLDER / "jobs.sqlite", timeout=60, isolation_level=None, check_same_thread=False)

@@ -79,7 +79,10 @@ async def waiting_socket(websocket: WebSocket) -> None:
     await websocket.accept()
     reading = asyncio.create_task(discard(websocket))
     sent = events.count(key)
-    more = lambda: events.count(key) > sent
+
+    def more() -> bool:
+        return events.count(key) > sent
+
     try:
         while await wait.until(more, keys=[key], timeout=3600):
             sent += 1

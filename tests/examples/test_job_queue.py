@@ -21,6 +21,26 @@ async def test_the_balance_is_right(seed: int) -> None:
     assert report[2] == "jobs left in the queue: 0, lost: 0, done twice: 0"
 
 
+@pytest.mark.parametrize("workers", [1, 10, 150])
+async def test_few_workers_leave_jobs_in_the_queue(workers: int) -> None:
+    """More jobs arrive than workers wait: each job is done once or still in the queue."""
+    report = await job_queue.simulate(workers, 1000, 1)
+    done = int(re.findall(r"\d+", report[1])[2])
+    left, lost, twice = map(int, re.findall(r"\d+", report[2]))
+    assert (done + left, lost, twice) == (1000, 0, 0)
+
+
+@pytest.mark.parametrize("option", ["--workers", "--jobs"])
+def test_a_number_below_one_is_refused(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names the option."""
+    monkeypatch.setattr(sys, "argv", ["job_queue", option, "0"])
+    with pytest.raises(SystemExit, match="2"):
+        job_queue.main()
+    assert f"{option} must be at least 1, got 0" in capsys.readouterr().err
+
+
 def test_the_command_prints_the_report() -> None:
     """The command of the docstring prints the balance and the CPU time per job."""
     ran = subprocess.run(

@@ -102,6 +102,18 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     program.store.close()
 
 
+async def test_it_can_run_where_the_tutorial_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two programs keep different tables, so by default their folders differ."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("JOBS", "JOBS_FOLDER"):
+        monkeypatch.delenv(variable, raising=False)
+    for name in ("examples.tutorial.chapter_5", "examples.job_status_sqlite"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        program = importlib.import_module(name)
+        assert await program.load(["1"]) == {}
+    program.store.close()
+
+
 async def test_the_loop_runs_while_another_worker_has_locked_the_file(program: Any, tmp_path: Path) -> None:
     """Reads and writes wait for the lock, one after the other and not in the thread of the event loop."""
     program.store.execute("INSERT INTO jobs VALUES ('1', 7)")
