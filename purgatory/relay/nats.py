@@ -277,12 +277,14 @@ def _hint(error: BaseException) -> str:
 async def _give_up(client: Client) -> None:
     """Close a client that has not connected.  After a failed TLS handshake, nats-py would wait for the server."""
     closing = asyncio.ensure_future(client.close())
-    await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
-    closing.cancel()
-    await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
-    if closing.done() and not closing.cancelled():
-        # Mark the exception as retrieved: closing raises an exception if connect() failed before its first attempt.
-        closing.exception()
+    try:
+        await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
+    finally:
+        closing.cancel()  # also if the caller, whose relay is closing, has been cancelled in the meantime
+        await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT)
+        if closing.done() and not closing.cancelled():
+            # Mark the exception as retrieved: closing raises one if connect() failed before its first attempt.
+            closing.exception()
 
 
 def _validate_urls(urls: list[str]) -> None:

@@ -96,6 +96,26 @@ async def test_a_client_without_the_certificate_of_the_server(encrypted: _Encryp
     assert (first if encrypted.first else "does the server use TLS") in found
 
 
+def closings() -> list["asyncio.Task[Any]"]:
+    """Return the tasks in which nats-py closes a client."""
+    return [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "Client.close"]  # type: ignore[union-attr]
+
+
+async def test_a_relay_that_closes_after_a_failed_handshake_leaves_no_task(encrypted: _Encrypted) -> None:
+    """After a failed TLS handshake, nats-py waits for the server while it closes the client."""
+    transport = NatsTransport(f"tls://127.0.0.1:{encrypted.port}", tls_handshake_first=encrypted.first)
+    listening = asyncio.create_task(transport.listen(lambda: None, lambda _: None))
+    while not closings():  # noqa: ASYNC110 - the handshake takes some turns of the loop
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    left = closings()
+    listening.cancel()
+    await asyncio.wait([listening])
+    assert [task for task in left if not task.done()] == []
+    await transport.aclose()
+
+
 async def test_a_client_with_tls_at_a_server_without(certificates: Path) -> None:
     """The reason names TLS."""
     server = NatsServer()
