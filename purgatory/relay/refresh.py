@@ -162,6 +162,7 @@ class Refresher:
         self._failures_alone = 0  # the same, only for reads of unreadable keys
         self._to_repeat: list[Entry] = []  # the keys of a failed read that is repeated
         self._repeated: list[Entry] = []  # the keys of the read that is a repetition, until it ends
+        self._complete = True  # whether these are all keys of the read that failed first
         self._failures_of: dict[Hashable, int] = {}  # how many reads of a key failed while the store seemed down
         self._readable: deque[Hashable] = deque(maxlen=_PROOFS)  # one key of each of the last reads that succeeded
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
@@ -308,6 +309,8 @@ class Refresher:
         self._failures_together += 1
         if self._is_part:
             self._part_successes = 0
+        if not self._repeated:
+            self._complete = True
         self._repeated = []
         new = True in self._kinds
         at_random = self._fail_at_random() and not self._is_part
@@ -345,9 +348,12 @@ class Refresher:
         await sleep_ms(self._clock, pause_ms)
 
     def _note_repeated(self, batch: list[Entry]) -> None:
-        """Record whether the read was a repetition of a failed read, and could read all of its keys."""
+        """Record whether the read was a repetition of a failed read, and could read all of its keys.
+
+        If nothing waits on one of the keys any longer, it may have been the one that cannot be read.
+        """
         if self._repeated:
-            if len(batch) == len(self._repeated):
+            if self._complete and len(batch) == len(self._repeated):
                 self._mended_ms.append(self._clock.now_ms())
             self._repeated = []
 
@@ -548,6 +554,8 @@ class Refresher:
         if not self._is_part and self._to_repeat:
             entries, self._to_repeat = self._to_repeat, []
             self._repeated = await self._still_watched(entries)
+            if len(self._repeated) < len(entries):
+                self._complete = False
             return self._repeated
         if not self._is_part:
             return await self._next_batch()

@@ -638,6 +638,22 @@ async def test_an_unreadable_key_is_found_in_a_pass_over_more_keys_than_one_read
             task.cancel()
 
 
+async def test_a_repetition_without_the_unreadable_key_does_not_count_as_a_success_by_chance(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """The waits on the unreadable key end before the fourth repetition, again and again."""
+    (worker,), _ = workers(clock, 1, resync_every=1000.0)
+    async with worker:
+        worker.unreadable = {"bad"}
+        for number in range(6):
+            worker.write(number, 1)
+            waiting = [worker.waits("bad", timeout=0.2), worker.waits(number)]
+            await clock.advance(1.0)
+            assert await asyncio.gather(*waiting) == [False, True]
+        assert worker.relay.statistics().failed_reads >= 12
+        assert not worker.relay._refresher._fail_at_random()
+
+
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 1000])
 async def test_every_second_key_cannot_be_read(clock: VirtualClock, reported: list[Any], max_keys: int) -> None:
     """All readable keys are answered, also if the unreadable ones are more than ``max_keys``."""
