@@ -478,8 +478,7 @@ class Refresher:
             if self._purgatory.is_watched(key):
                 self.stale.add(key, None)
             else:
-                del self._again[key]
-                self._announced.pop(key, None)
+                self._forget(key)
 
     def _compare(self, key: Hashable, found: Mapping[Any, object]) -> None:
         """Keep the key stale if the read found a value smaller than the one that a notice announced."""
@@ -535,7 +534,7 @@ class Refresher:
                 found.append(unreadable)
                 self._taken += 1
             else:
-                self._failures_of.pop(key, None)
+                self._forget(key)
         return found
 
     async def _next_keys(self) -> list[Entry]:
@@ -569,14 +568,29 @@ class Refresher:
         self._in_parts.difference_update([key for key, _ in part])
         return await self._still_watched(part)
 
+    def _is_wanted(self, key: Hashable) -> bool:
+        """Return whether the stale key is to be read with others: it is still watched, and does not fail alone."""
+        if not self._purgatory.is_watched(key):
+            self._forget(key)
+            return False
+        if key in self._alone:
+            self._failures_of.pop(key, None)
+            return False
+        return True
+
+    def _forget(self, key: Hashable) -> None:
+        """Forget a stale key that is not read, because nothing waits on it: also its value, which may be old."""
+        self._failures_of.pop(key, None)
+        self._again.pop(key, None)
+        self._announced.pop(key, None)
+        self.state.forget(key)
+
     async def _still_watched(self, entries: list[Entry]) -> list[Entry]:
         """Return the entries whose keys are still watched, except those that fail alone."""
         watched: list[Entry] = []
         for number, entry in enumerate(entries, 1):
-            if self._purgatory.is_watched(entry[0]) and entry[0] not in self._alone:
+            if self._is_wanted(entry[0]):
                 watched.append(entry)
-            else:
-                self._failures_of.pop(entry[0], None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return watched
@@ -611,13 +625,11 @@ class Refresher:
             known = self.state.has_read
             stale.sort(key=lambda entry: min(failures_of.get(entry[0], 0) + (not known(entry[0])), _OFTEN))
         for number, (key, value) in enumerate(stale, 1):
-            if purgatory.is_watched(key) and key not in self._alone:
+            if self._is_wanted(key):
                 if len(batch) < most:
                     batch[key] = value
                 else:
                     self.stale.add(key, value)
-            else:
-                failures_of.pop(key, None)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if self._all_keys is not None and reads_all:

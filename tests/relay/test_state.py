@@ -429,6 +429,37 @@ async def test_a_value_that_changes_while_nothing_waits_is_not_shown_again(
         stream.cancel()
 
 
+async def test_the_value_of_a_stale_key_is_dropped_when_nothing_waits_on_it(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """The key changes, and the stream ends while the read of the key is repeated."""
+    async with Store(clock) as store:
+        state = store.relay.state
+
+        async def follow(key: str) -> None:
+            async with store.room.changes([key]) as changes:
+                async for _ in changes:
+                    pass
+
+        stream = asyncio.create_task(follow("a"))
+        store.table["a"] = "paid"
+        await clock.settle()
+        store.relay.check("a")
+        await clock.settle()
+        assert state["a"] == "paid"
+        table, store.table = store.table, None  # type: ignore[assignment]  # each read raises a TypeError
+        store.relay.check("a")
+        await clock.advance(0.3)
+        stream.cancel()
+        await clock.advance(2.0)
+        store.table = table
+        table["a"] = "shipped"
+        stream = asyncio.create_task(follow("a"))
+        await clock.settle()
+        assert "a" not in state
+        stream.cancel()
+
+
 async def test_the_periodic_resync_frees_what_is_left(clock: VirtualClock) -> None:
     """Values of keys on which nothing waits any more are gone after ``resync_every``, if nothing else happens."""
     async with Store(clock, resync_every=20.0) as store:
