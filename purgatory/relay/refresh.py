@@ -196,9 +196,9 @@ class Refresher:
         If nothing waits on the key, its value is dropped, because the key may be watched again before it is read again.
         """
         if not self._purgatory.is_watched(key):
-            self.state.forget(key)
-            if key in self._reading:  # the read may have seen the old state
+            if not self.state.forget(key) or key in self._reading:  # the read may have seen the old state
                 self.stale.add(key, None)
+                self._wake.set()
             return
         if self._refresh is None:
             self._purgatory.check_soon(key, value)

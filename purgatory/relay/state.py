@@ -365,9 +365,18 @@ class RelayState(Mapping[K, V]):
             else:
                 del values[key]
 
-    def forget(self, key: Hashable) -> None:
-        """Remove the value of the key, which has changed while nothing waits on it."""
-        self._values.pop(key, None)
+    def forget(self, key: Hashable) -> bool:
+        """Remove the value of the key, which has changed while nothing waits on it.
+
+        Return False if an operation that has just left the key may still look it up, in ``on_complete()``; the value is
+        removed when that wait ends.
+        """
+        if key in self._values:
+            wait = self._wait()
+            if wait is not None and key in wait.keys:
+                return False
+            del self._values[key]
+        return True
 
     def has_read(self, key: Hashable) -> bool:
         """Return whether the key has been read since the first of its current watchers arrived, or lately."""

@@ -460,6 +460,27 @@ async def test_the_value_of_a_stale_key_is_dropped_when_nothing_waits_on_it(
         stream.cancel()
 
 
+async def test_an_operation_that_checks_its_key_in_on_complete_still_finds_the_value(clock: VirtualClock) -> None:
+    """It has left the key, so that nothing waits on the key any longer; the value is gone when the wait has ended."""
+    async with Store(clock) as store:
+        state = store.relay.state
+
+        class Take(DelayedOperation[Any]):
+            def try_complete(self) -> bool:
+                return "a" in state
+
+            def on_complete(self) -> Any:
+                store.relay.check("a")
+                return state.get("a")
+
+        store.table["a"] = "paid"
+        taking = asyncio.create_task(store.relay.park(Take(30.0), ["a"]))
+        await clock.settle()
+        assert await taking == "paid"
+        await clock.settle()
+        assert store.relay._refresher.state.kept == 0
+
+
 async def test_the_periodic_resync_frees_what_is_left(clock: VirtualClock) -> None:
     """Values of keys on which nothing waits any more are gone after ``resync_every``, if nothing else happens."""
     async with Store(clock, resync_every=20.0) as store:
