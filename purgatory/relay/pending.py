@@ -26,6 +26,9 @@ class PendingKeys:
     def __bool__(self) -> bool:
         return self.everything or bool(self._values)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return self.everything or key in self._values
+
     def __len__(self) -> int:
         """The number of pending keys; "every key" counts as one."""
         return len(self._values) + self.everything

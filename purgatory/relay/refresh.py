@@ -56,7 +56,7 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
@@ -149,6 +149,7 @@ class Refresher:
         self._limit_ms = limit_ms
         self._all_keys: Iterator[Hashable] | None = None  # over all watched keys, if all are stale
         self._all_keys_again = False
+        self._first_read = 0  # the number of the first read of this pass over all keys
         self._wake = asyncio.Event()
         # For the next read of keys that have been read before, and of new ones: halved after a failure that divides the
         # keys, doubled after a success.
@@ -614,7 +615,7 @@ class Refresher:
             failures_of.clear()
             await self._forget_unwatched()
             if self._all_keys is None:
-                self._all_keys = purgatory.keys()
+                self._begin_pass()
             else:
                 self._all_keys_again = True  # start again after this pass, so that the keys at its end are also reached
         stale, most_keys = self._take()
@@ -638,8 +639,11 @@ class Refresher:
                 try:
                     key = next(self._all_keys)
                 except StopIteration:
-                    self._all_keys = purgatory.keys() if self._all_keys_again else None
-                    self._all_keys_again = False
+                    self._all_keys = None
+                    if self._all_keys_again:
+                        self._begin_pass()
+                    else:
+                        await self._forget_skipped(batch)
                     break
                 if not is_key(key):
                     purgatory.check_soon(key)  # the key cannot be relayed, so its state is in this process
@@ -649,6 +653,25 @@ class Refresher:
                 if examined % _SLICE == 0:
                     await asyncio.sleep(0)
         return list(batch.items())
+
+    def _begin_pass(self) -> None:
+        """Begin a pass over all watched keys."""
+        self._all_keys = self._purgatory.keys()
+        self._all_keys_again = False
+        self._first_read = self.state.next_read
+
+    async def _forget_skipped(self, batch: Container[Hashable]) -> None:
+        """Forget the values of keys that the pass has not reached, because nothing waited on them for a while.
+
+        ``batch``: the keys of the next read.
+        """
+        for number, key in enumerate(self.state.keys_read(), 1):
+            if self.state.is_older(key, self._first_read) and not (
+                key in batch or key in self.stale or key in self._in_parts or key in self._alone or key in self._again
+            ):
+                self.state.forget(key)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
 
     def _take(self) -> tuple[list[Entry], int]:
         """Remove and return stale keys, and how many keys the next read may have.

@@ -291,6 +291,19 @@ class RelayState(Mapping[K, V]):
 
     # Reads
 
+    @property
+    def next_read(self) -> int:
+        """The number of the next read."""
+        return self._reads + 1
+
+    def keys_read(self) -> list[Hashable]:
+        """Return the keys that have a value, or whose last read found that they have none."""
+        return list(self._values)
+
+    def is_older(self, key: Hashable, number: int) -> bool:
+        """Return whether the key has been read, but only by reads before the one with this number."""
+        return 0 < self._values.get(key, (0, _ABSENT))[0] < number
+
     def begin_read(self) -> int:
         """Return the number of a read that begins now."""
         self._reads += 1

@@ -481,6 +481,41 @@ async def test_an_operation_that_checks_its_key_in_on_complete_still_finds_the_v
         assert store.relay._refresher.state.kept == 0
 
 
+async def test_a_key_that_a_pass_over_all_keys_has_not_reached_loses_its_value(clock: VirtualClock) -> None:
+    """Nothing waits on the key when the pass comes to it, and its notice was lost with the connection."""
+    transport = MemoryTransport(clock=clock)
+    async with Store(clock, transport, max_keys=10) as store:
+        state = store.relay.state
+
+        async def follow(key: int) -> None:
+            async with store.room.changes([key]) as changes:
+                async for _ in changes:
+                    pass
+
+        store.table.update(dict.fromkeys(range(300), "old"))
+        streams = {key: asyncio.create_task(follow(key)) for key in range(300)}
+        await clock.settle()
+        transport.disconnect()
+        await clock.advance(1.0)
+        assert len(state) == 300
+        key = list(store.room.keys())[155]  # in the sixteenth read
+        store.table[key] = "new"
+        store.reads.clear()
+        store.read_takes = 1.0
+        transport.disconnect()
+        while len(store.reads) < 15:
+            await clock.advance(0.1)
+        streams[key].cancel()
+        await clock.advance(3.0)
+        streams[key] = asyncio.create_task(follow(key))
+        await clock.advance(30.0)
+        assert sum(map(len, store.reads)) == 299
+        assert key not in state
+        assert len(state) == 299
+        for stream in streams.values():
+            stream.cancel()
+
+
 async def test_the_periodic_resync_frees_what_is_left(clock: VirtualClock) -> None:
     """Values of keys on which nothing waits any more are gone after ``resync_every``, if nothing else happens."""
     async with Store(clock, resync_every=20.0) as store:
