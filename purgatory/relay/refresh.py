@@ -197,7 +197,8 @@ class Refresher:
         If nothing waits on the key, its value is dropped, because the key may be watched again before it is read again.
         """
         if not self._purgatory.is_watched(key):
-            if not self.state.forget(key) or key in self._reading:  # the read may have seen the old state
+            # A wait that is ending still shows the old value, and the current read may have seen it.
+            if not self.state.forget(key) or key in self._reading:
                 self.stale.add(key, None)
                 self._wake.set()
             return
@@ -570,7 +571,10 @@ class Refresher:
         return await self._still_watched(part)
 
     def _is_wanted(self, key: Hashable) -> bool:
-        """Return whether the stale key is to be read with others: it is still watched, and does not fail alone."""
+        """Return whether the stale key is to be read with others: it is still watched, and does not fail alone.
+
+        Forget a key that is no longer watched.
+        """
         if not self._purgatory.is_watched(key):
             self._forget(key)
             return False

@@ -379,7 +379,7 @@ class RelayState(Mapping[K, V]):
                 del values[key]
 
     def forget(self, key: Hashable) -> bool:
-        """Remove the value of the key, which has changed while nothing waits on it.
+        """Remove the value of the key, which may have changed while nothing waits on it.
 
         Return False if an operation that has just left the key may still look it up, in ``on_complete()``; the value is
         removed when that wait ends.
