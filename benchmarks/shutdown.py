@@ -141,10 +141,15 @@ class ServerProcess:
                         total[name] = total.get(name, 0) + value
         return total
 
-    def signal(self, number: int = signal.SIGTERM) -> None:
-        """Send a signal to the process that was started, as a supervisor does."""
+    def signal(self, number: int = signal.SIGTERM, *, to_all: bool = False) -> None:
+        """Send a signal to the process that was started, as a supervisor does, or ``to_all`` processes of the server,
+        as systemd does by default.
+        """
         assert self._process is not None
-        self._process.send_signal(number)
+        if to_all:
+            os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
 
     async def exited(self) -> int:
         """Wait until the process and its workers have ended; return the exit status."""

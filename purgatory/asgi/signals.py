@@ -9,13 +9,17 @@ to detect a stop:
     installed when the application starts is replaced by one that calls the original handler.  Whether the server uses
     ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: ``loop.add_signal_handler`` also installs a
     handler and is driven by the wake-up file descriptor, which is left alone.
-*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not receive a signal: their parent sets
-    an event that they poll.  The event is an argument of the process and is also polled here.
+*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not handle SIGTERM: their parent sets an
+    event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
+    send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
+    these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
+    only answers the parked requests, because the parent sets the event, too.  If it does not, the default action
+    follows after the time that Hypercorn gives requests to end.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
 
-A signal without a Python handler is left alone, because its default action ends the process at once.  If the
+Any other signal without a Python handler is left alone, because its default action ends the process at once.  If the
 application does not run in the main thread, all signals are left alone, because Python allows signal handlers only in
 the main thread.
 """
@@ -38,6 +42,8 @@ __all__ = ["StopListener"]
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 
+_Handler = Callable[[int, FrameType | None], Any]
+
 
 class StopListener:
     """Calls ``callback`` in the running loop when the server is told to stop, from :meth:`start` until :meth:`stop`.
@@ -57,11 +63,15 @@ class StopListener:
     def start(self) -> None:
         """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
+        worker = _HypercornWorker.of_this_process(self._loop)
+        if worker is not None:
+            self._conditions.append(worker.is_told_to_stop)
         if threading.current_thread() is threading.main_thread():
-            self._handlers = [handler for number in _SIGNALS if (handler := _shared_handler(number, self._notify))]
-        shutdown_event = _hypercorn_shutdown_event()
-        if shutdown_event is not None:
-            self._conditions.append(shutdown_event.is_set)
+            for number in _SIGNALS:
+                default = worker.end_later if worker is not None and number == signal.SIGTERM else None
+                handler = _shared_handler(number, self._notify, default)
+                if handler is not None:
+                    self._handlers.append(handler)
         frame = serving_frame() if self._of_lifespan else None
         if frame is not None:
             self._add(frame)
@@ -112,15 +122,18 @@ class StopListener:
 
 
 class _SharedHandler:
-    """A signal handler that calls back and then calls the handler that it replaced.
+    """A signal handler that calls back and then calls ``previous``, the handler that it replaced.
+
+    ``replaced``: what to restore; the default action, if ``previous`` takes its place.
 
     All listeners share it.  If each installed a handler of its own on top of the others', listeners that do not stop in
     the reverse of the order in which they started would leave their handlers behind, because only the topmost handler
     can be removed.
     """
 
-    def __init__(self, number: int, previous: Callable[[int, FrameType | None], Any]) -> None:
+    def __init__(self, number: int, previous: _Handler, replaced: _Handler | signal.Handlers) -> None:
         self.previous = previous
+        self.replaced = replaced
         self.callbacks: dict[Callable[[], object], None] = {}  # in the order of the listeners
         self._number = number
 
@@ -136,34 +149,64 @@ class _SharedHandler:
         self.callbacks.pop(callback, None)
         installed: object = signal.getsignal(self._number)
         if installed is self and not self.callbacks:
-            _set_handler(self._number, self.previous)
+            _set_handler(self._number, self.replaced)
 
 
-def _shared_handler(number: int, callback: Callable[[], object]) -> _SharedHandler | None:
+def _shared_handler(number: int, callback: Callable[[], object], default: _Handler | None) -> _SharedHandler | None:
     """Add the callback to the shared handler if that is the installed one; otherwise, install a new one, because other
     code's handler on top of the shared one need not call it.  Return None if there is no Python handler to replace.
+
+    ``default``: takes the place of the signal's default action, if there is no handler.
     """
     installed = signal.getsignal(number)
     if isinstance(installed, _SharedHandler):
         installed.callbacks[callback] = None
         return installed
-    if not callable(installed):
+    if callable(installed):
+        handler = _SharedHandler(number, installed, installed)
+    elif installed is signal.SIG_DFL and default is not None:
+        handler = _SharedHandler(number, default, signal.SIG_DFL)
+    else:
         return None
-    handler = _SharedHandler(number, installed)
     handler.callbacks[callback] = None
     _set_handler(number, handler)
     return handler
 
 
-def _set_handler(number: int, handler: Callable[[int, FrameType | None], Any]) -> None:
+def _set_handler(number: int, handler: _Handler | signal.Handlers) -> None:
     signal.signal(number, handler)
     if hasattr(signal, "siginterrupt"):
         signal.siginterrupt(number, False)  # restart system calls, as the event loops do
 
 
-def _hypercorn_shutdown_event() -> Any:
-    if "hypercorn" not in sys.modules:
-        return None
-    arguments = getattr(multiprocessing.current_process(), "_kwargs", None) or {}
-    event = arguments.get("shutdown_event")
-    return event if callable(getattr(event, "is_set", None)) else None
+class _HypercornWorker:
+    """This process, which Hypercorn's parent process has started.
+
+    ``shutdown_event`` and ``config``: the arguments of the process.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, shutdown_event: Any, config: Any) -> None:
+        self.is_told_to_stop: Callable[[], bool] = shutdown_event.is_set
+        self._loop = loop
+        self._limit: float = getattr(config, "graceful_timeout", 0)  # seconds
+
+    @classmethod
+    def of_this_process(cls, loop: asyncio.AbstractEventLoop) -> "_HypercornWorker | None":
+        if "hypercorn" not in sys.modules:
+            return None
+        arguments = getattr(multiprocessing.current_process(), "_kwargs", None) or {}
+        event = arguments.get("shutdown_event")
+        return cls(loop, event, arguments.get("config")) if callable(getattr(event, "is_set", None)) else None
+
+    def end_later(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM: end the process when the requests have had time to end, unless it is stopping by then.
+
+        The event has a lock, which the code that the signal interrupts may hold, so the event is not used here.
+        """
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_later, self._limit, self._end, context=Context())
+
+    def _end(self) -> None:
+        if not self.is_told_to_stop():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)

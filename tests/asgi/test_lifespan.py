@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import types
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -755,3 +756,29 @@ async def test_hypercorns_shutdown_event_counts_as_a_signal(
         event.set()
         await waiting
         assert room.closed
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["the server stops", "only this worker got the signal"])
+async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_action(
+    room: Purgatory[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    """The default action follows after Hypercorn's graceful timeout, unless the parent process has set the event."""
+    event, raised = Event(), asyncio.Event()
+    arguments = {"shutdown_event": event, "config": types.SimpleNamespace(graceful_timeout=0)}
+    monkeypatch.setitem(sys.modules, "hypercorn", sys)
+    monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", arguments, raising=False)
+    monkeypatch.setattr(signal, "raise_signal", lambda number: number == signal.SIGTERM and raised.set())
+    async with purgatory_lifespan(room)(None):
+        waiting = asyncio.create_task(room.park(Op(), ["a"]))
+        await clock.settle()
+        if stops:
+            event.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await waiting
+        assert room.closed
+        if stops:
+            await clock.settle()
+            assert not raised.is_set()
+        else:
+            await raised.wait()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

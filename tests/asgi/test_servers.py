@@ -79,6 +79,38 @@ async def test_sigterm_answers_every_client_and_the_server_exits(name: str) -> N
     assert run.statuses == {204: 6}
 
 
+@pytest.mark.parametrize(
+    "name", [name if name == "hypercorn" else pytest.param(name, marks=pytest.mark.slow) for name in SERVERS]
+)
+async def test_sigterm_to_all_processes_of_a_server_answers_every_client(name: str) -> None:
+    """systemd sends the signal to the workers, too, and Hypercorn itself leaves it to its default action there."""
+    skip_without(name)
+    async with ServerProcess(name, _STARLETTE) as server:
+        clients = [await server.connect() for _ in range(4)]
+        for client in clients:
+            client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 4)
+        server.signal(to_all=True)
+        assert [(await client.response())[0] for client in clients] == [204] * 4
+        await server.exited()
+        assert not any("Traceback" in line for line in server.output)
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+async def test_a_worker_of_hypercorn_keeps_its_grace_when_another_has_ended(to_all: bool) -> None:
+    """Hypercorn terminates all workers as soon as the first one has ended: here, the one without requests."""
+    skip_without("hypercorn")
+    async with ServerProcess("hypercorn", _STARLETTE, ["--workers", "2"], GRACE="1") as server:
+        await server.until(lambda: server.count("ready") == 2)
+        client = await server.connect()
+        client.send("GET", "/poll/a?timeout=3600")
+        await server.until(lambda: server.count("parked") == 1)
+        server.signal(to_all=to_all)
+        assert (await client.response())[0] == 204
+        assert await server.exited() == 0
+        assert not any("Traceback" in line for line in server.output)
+
+
 @pytest.mark.parametrize("name", ["gunicorn, uvicorn worker", "gunicorn, its asgi worker"])
 async def test_a_preloaded_application_with_an_inspector_serves(name: str) -> None:
     """The master imports the application, inspector included, and forks; each worker uses its copy of the purgatory."""
