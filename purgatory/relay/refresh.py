@@ -311,9 +311,7 @@ class Refresher:
         self._failures_together += 1
         if self._is_part:
             self._part_successes = 0
-        if not self._repeated:
-            self._complete = True
-        self._repeated = []
+        was_repeated, self._repeated = bool(self._repeated), []
         new = True in self._kinds
         at_random = self._fail_at_random() and not self._is_part
         pauses = 1 if at_random else self._failures_together
@@ -341,6 +339,7 @@ class Refresher:
             or self._alone
         ):
             self._to_repeat = batch
+            self._complete = self._complete or not was_repeated
         else:
             self._most_keys[new] = max(1, min(self._most_keys[new], len(batch)) // 2)
             if self._divide(batch, {type(error)}):
