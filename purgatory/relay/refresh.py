@@ -47,16 +47,12 @@ Without ``refresh``, a stale key is checked at once.
 """
 
 import asyncio
-import contextlib
 import contextvars
-import heapq
-import inspect
-import itertools
 import logging
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from purgatory import Clock, Purgatory
@@ -65,16 +61,16 @@ from purgatory.core.stats.histogram import Histogram
 from purgatory.core.timer.units import to_seconds
 from purgatory.texts import safe_repr
 
-from .addresses import described
 from .codec import Entry, is_key, is_value
+from .not_found import NotFound
+from .parts import Parts
 from .pending import PendingKeys
+from .reading import Refresh, read
 from .state import RelayState, RelayWait
-from .timing import backoff_ms, end_tasks, new_jitter, sleep_ms, together_ms, wait_until, wake
+from .timing import backoff_ms, new_jitter, sleep_ms, wake
+from .unreadable import Errors, UnreadableKey, UnreadableKeys
 
-__all__ = ["Refresh", "Refresher"]
-
-Refresh = Callable[[list[Any]], Awaitable[Mapping[Any, object] | None]]
-"""Reads the state of the keys and returns what was read, by key; an exception as a value: the key was not read."""
+__all__ = ["Refresher"]
 
 _LOGGER = logging.getLogger("purgatory.relay")
 _SLICE: Final = 200  # keys handled in one turn of the loop
@@ -83,46 +79,8 @@ _OUTAGE: Final = 12  # after this many failed reads in a row, no further read is
 _PROOFS: Final = 8  # the number of readable keys of which one is read to find out whether the store is down
 _TRANSIENT: Final = 3  # if repetition cured this many failures within _TRANSIENT_MS, reads fail at random
 _TRANSIENT_MS: Final = 10_000
-_MOST_ALONE: Final = 1_000  # the largest number of unreadable keys that are read together
-_LONGEST: Final = 4  # one in so many unreadable keys is read because it has been due for the longest time
-_JOINED_AFTER: Final = 5  # successful reads of parts, after which small parts are joined
-_OFTEN: Final = 8  # keys that have failed at least this often are read in turn
 _RANDOM: Final = 8  # more failed reads in a row than this are not random
-
-_MISSING: Final = object()
-
-_Errors = set[type[BaseException]]
-
-
-class _Unreadable:
-    """A key whose read failed even though no other key was read with it."""
-
-    __slots__ = ("entry", "failures", "reported")
-
-    def __init__(self, entry: Entry, reported: _Errors) -> None:
-        self.entry = entry
-        self.failures = 1
-        self.reported = reported
-
-
-_Due = deque[tuple[int, _Unreadable]]  # (since when, key), in this order
-
-
-def _first_due_ms(queue: _Due) -> int:
-    return queue[0][0]
-
-
-class _Again:
-    """A key that is read again after a pause, because the last read has not found its state.
-
-    ``attempts``: how many reads in a row have not found it.  ``due_ms``: when the key is read again; 0 if it is due.
-    """
-
-    __slots__ = ("attempts", "due_ms")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.due_ms = 0
+_OFTEN: Final = 8  # keys whose reads have failed at least this often during an outage are read in turn
 
 
 class Refresher:
@@ -135,8 +93,6 @@ class Refresher:
         self, purgatory: Purgatory[Any], refresh: Refresh | None, max_keys: int, clock: Clock, limit_ms: int
     ) -> None:
         self.stale: PendingKeys = PendingKeys(max_keys)
-        self.jitter: random.Random = new_jitter("")
-        self.phase_ms: int = 0  # when keys that are read again are due; differs between processes
         self.refreshed: int = 0
         self.reads: int = 0
         self.failed_reads: int = 0
@@ -160,35 +116,29 @@ class Refresher:
         self._limits: set[bool] = set()  # which of _most_keys has limited them, if any
         self._failures = 0  # failures of any reads since the last success
         self._failures_together = 0  # the same, except for reads of unreadable keys
-        self._failures_alone = 0  # the same, only for reads of unreadable keys
         self._to_repeat: list[Entry] = []  # the keys of a failed read that is repeated
         self._repeated: list[Entry] = []  # the keys of the read that is a repetition, until it ends
         self._complete = True  # whether these are all keys of the read that failed first
         self._failures_of: dict[Hashable, int] = {}  # how many reads of a key failed while the store seemed down
         self._readable: deque[Hashable] = deque(maxlen=_PROOFS)  # one key of each of the last reads that succeeded
         self._mended_ms: deque[int] = deque(maxlen=_TRANSIENT)  # when repetitions succeeded
-        self._reported: _Errors = set()  # the types of errors reported since the last successful read
-        self._parts: deque[list[Entry]] = deque()  # parts of failed reads
-        self._in_parts: set[Hashable] = set()  # the keys in _parts
+        self._reported: Errors = set()  # the types of errors reported since the last successful read
+        self._parts = Parts(self.state.has_read)
         self._is_part = False  # whether the keys read last are a part
-        self._part_successes = 0  # successful reads of parts since one of them has failed
-        self._numbers = itertools.count()  # the order of keys that are due at the same time
-        self._unreadable: list[tuple[int, int, _Unreadable]] = []  # a heap of (when to read it, number, key)
-        self._due: list[_Due] = [deque() for _ in range(_OFTEN + 1)]  # those that are due, by the number of failures
-        self._taken = 0  # how many of these have been taken
-        self._not_before_ms = 0  # when the next unreadable key may be read
-        self._alone: dict[Hashable, _Unreadable] = {}  # the keys in _unreadable and _due
-        self._set_apart: list[_Unreadable] = []  # those that have been added since the last successful read
-        self._successes_alone = 0  # successful reads of these keys since a read of them has failed
-        self._announced: dict[Hashable, float] = {}  # the values of notices, until a read finds them; at most max_keys
-        self._again: dict[Hashable, _Again] = {}  # the keys whose state the last read has not found
-        self._again_due: list[tuple[int, int, Hashable]] = []  # a heap of (when to read it again, number, key)
-        self._reported_of_keys: _Errors = set()  # the types of their errors that have been reported
+        self._jitter = new_jitter("")
+        self._unreadable = UnreadableKeys(max_keys, clock, self._jitter, purgatory.is_watched, self._forget)
+        self._not_found = NotFound(max_keys, clock, purgatory.is_watched)
+        self._reported_of_keys: Errors = set()  # the types of the errors that were values of keys
+
+    def spread(self, jitter: random.Random) -> None:
+        """Shorten pauses at random with this generator, so that processes do not read at the same times."""
+        self._jitter = self._unreadable.jitter = jitter
+        self._not_found.phase_ms = jitter.randrange(5_000)
 
     @property
     def waiting(self) -> int:
         """The number of keys that are waiting to be read."""
-        others = len(self._to_repeat) + len(self._in_parts) + len(self._alone) + len(self._again_due)
+        others = len(self._to_repeat) + len(self._parts) + len(self._unreadable) + self._not_found.waiting
         return len(self.stale) + others
 
     def mark(self, key: Hashable, value: float | None) -> None:
@@ -206,16 +156,9 @@ class Refresher:
             self._purgatory.check_soon(key, value)
         else:
             if value is not None and math.isfinite(value):
-                self._announce(key, value)
+                self._not_found.announce(key, value)
             self.stale.add(key, value)
             self._wake.set()
-
-    def _announce(self, key: Hashable, value: float) -> None:
-        announced = self._announced
-        if key in announced:
-            announced[key] = max(announced[key], value)
-        elif len(announced) < self.stale.max_keys:
-            announced[key] = value
 
     def mark_parked(self, keys: Iterable[Hashable]) -> None:
         """Request a read of the keys of an operation that is about to be parked, even if they are not watched yet."""
@@ -226,11 +169,7 @@ class Refresher:
     def end(self, wait: RelayWait) -> None:
         """After the wait has ended, forget the state of each of its keys on which no other operation waits."""
         self.state.end(wait)
-        if self._announced or self._again:
-            for key in wait.keys:
-                if not self._purgatory.is_watched(key):
-                    self._announced.pop(key, None)
-                    self._again.pop(key, None)
+        self._not_found.forget_unwatched(wait.keys)
 
     def mark_everything(self) -> None:
         """Record that every key may have changed."""
@@ -245,30 +184,32 @@ class Refresher:
         """Read and check stale keys until the task is cancelled."""
         while True:
             batch: list[Entry] = []
-            unreadable: list[_Unreadable] = []
+            unreadable: list[UnreadableKey] = []
             try:
                 if self.state.has_due:
                     await self._try_due()
                 await self._mark_due()
                 self._limits = set()
-                unreadable = self._next_unreadable()
+                unreadable = self._unreadable.take()
                 batch = [one.entry for one in unreadable] or await self._next_keys()
                 if batch:
                     self._kinds = {not self.state.has_read(key) for key, _ in batch}
-                    read = await self._read_and_check(batch)
-                    self._note_repeated(read)
-                    self._succeeded(read)
+                    done = await self._read_and_check(batch)
+                    self._note_repeated(done)
+                    self._succeeded(done)
                     if unreadable:
-                        self._successes_alone = min(self._successes_alone + 1, _MOST_ALONE)
-                    else:
-                        self._part_successes += self._is_part
+                        self._unreadable.succeeded()
+                    elif self._is_part:
+                        self._parts.succeeded()
                 elif not self._has_keys():  # the last batch may leave keys
                     await self._wait()
             except Exception as error:
                 self.failed_reads += 1
                 self._failures += 1
                 if unreadable:
-                    self._failed_again(unreadable, error)
+                    pause_ms = self._unreadable.failed(unreadable)
+                    failures = max(self._failures, unreadable[0].failures)
+                    self._report(error, unreadable[0].reported, failures, pause_ms)
                 else:
                     await self._failed(batch, error)
 
@@ -278,29 +219,24 @@ class Refresher:
 
     # Failed reads
 
-    def _succeeded(self, read: list[Entry]) -> None:
-        """Record that ``refresh`` has returned; ``read``: the keys that it could read, if any."""
+    def _succeeded(self, done: list[Entry]) -> None:
+        """Record that ``refresh`` has returned; ``done``: the keys that it could read, if any.
+
+        Unreadable keys rejoin the others if they may have been set apart only because the store was down.
+        """
         if self._failures_of:
-            for key, _ in read:
+            for key, _ in done:
                 self._failures_of.pop(key, None)
         if self._failures_together > _OUTAGE:
-            self._rejoin()
-        self._set_apart.clear()
-        if read and read[0][0] not in self._readable:
-            self._readable.append(read[0][0])
-        self._failures = self._failures_together = self._failures_alone = 0
+            self._put_back(self._unreadable.take_lately_added())
+        self._unreadable.any_read_succeeded()
+        if done and done[0][0] not in self._readable:
+            self._readable.append(done[0][0])
+        self._failures = self._failures_together = 0
         for new in self._kinds | self._limits:
             self._most_keys[new] = min(2 * self._most_keys[new], self.stale.max_keys)
         if not self._parts:
             self._reported.clear()
-
-    def _rejoin(self) -> None:
-        """Return keys to the common queue if they may have been set apart only because the store was down."""
-        for unreadable in self._set_apart:
-            key, value = unreadable.entry
-            if self._alone.get(key) is unreadable:
-                del self._alone[key]
-                self.stale.add(key, value)
 
     async def _failed(self, batch: list[Entry], error: Exception) -> None:
         """Keep the keys stale, report the error, and pause, unless the keys are divided.
@@ -310,22 +246,18 @@ class Refresher:
         """
         self._failures_together += 1
         if self._is_part:
-            self._part_successes = 0
+            self._parts.failed()
         was_repeated, self._repeated = bool(self._repeated), []
         new = True in self._kinds
         at_random = self._fail_at_random() and not self._is_part
         pauses = 1 if at_random else self._failures_together
         if not batch:  # it is no longer known which keys were taken
             self._to_repeat = []
-            self._parts.clear()
-            self._in_parts.clear()
+            self._parts.take_all()
             self._unreadable.clear()
-            for queue in self._due:
-                queue.clear()
-            self._alone.clear()
             self.stale.add_everything()
         elif self._failures_together >= _OUTAGE:
-            self._join()
+            self._put_back(self._parts.take_all())
             self._most_keys = [1, 1]
             self._put_back(batch)
             for key, _ in batch:
@@ -336,7 +268,7 @@ class Refresher:
             or self._most_keys[new] < self.stale.max_keys
             or self._is_part
             or self._parts
-            or self._alone
+            or self._unreadable
         ):
             self._to_repeat = batch
             self._complete = self._complete or not was_repeated
@@ -344,7 +276,7 @@ class Refresher:
             self._most_keys[new] = max(1, min(self._most_keys[new], len(batch)) // 2)
             if self._divide(batch, {type(error)}):
                 pauses = 0
-        pause_ms = backoff_ms(pauses, self.jitter) if pauses else 0
+        pause_ms = backoff_ms(pauses, self._jitter) if pauses else 0
         self._report(error, self._reported, self._failures, pause_ms)
         await sleep_ms(self._clock, pause_ms)
 
@@ -364,7 +296,7 @@ class Refresher:
         lately = len(mended) == _TRANSIENT and self._clock.now_ms() - mended[0] <= _TRANSIENT_MS
         return lately and self._failures_together <= _RANDOM
 
-    def _divide(self, batch: list[Entry], reported: _Errors) -> bool:
+    def _divide(self, batch: list[Entry], reported: Errors) -> bool:
         """Schedule separate reads of two parts, or of a single key after a pause, unless too many keys are waiting.
 
         Return False if too many are waiting.
@@ -373,62 +305,23 @@ class Refresher:
         parts faster than parts are read.
         """
         keys = [key for key, _ in batch]
-        if len(self._in_parts) + len(self._alone) >= self.stale.max_keys:
+        if len(self._parts) + len(self._unreadable) >= self.stale.max_keys:
             self._put_back(batch)
             return False
         if len(batch) == 1:
             self.state.forget_read(keys[0])
-            self._set_apart.append(_Unreadable(batch[0], reported))
-            self._postpone(self._set_apart[-1], backoff_ms(1, self.jitter))
-        elif not self._in_parts.isdisjoint(keys):
+            self._unreadable.add(batch[0], reported)
+        elif self._parts.have_any(keys):
             self._put_back(batch)
         else:
-            self._in_parts.update(keys)
-            known = [entry for entry in batch if self.state.has_read(entry[0])]
-            new = [entry for entry in batch if not self.state.has_read(entry[0])]
-            middle = len(batch) // 2
-            if known and new:
-                self._parts.appendleft(known)
-                self._parts.append(new)
-            else:
-                self._parts += batch[:middle], batch[middle:]
+            self._parts.divide(batch)
         return True
-
-    def _failed_again(self, unreadable: list[_Unreadable], error: Exception) -> None:
-        """Postpone this key and, for a shorter time, all other keys that fail alone; do not postpone readable keys.
-
-        If several keys were read together, each of them is due again.
-        """
-        self._successes_alone = 0
-        self._failures_alone += 1
-        pause_ms = backoff_ms(self._failures_alone, self.jitter)
-        self._not_before_ms = self._clock.ceil_ms() + pause_ms
-        first = unreadable[0]
-        if len(unreadable) == 1:
-            first.failures += 1
-            pause_ms = backoff_ms(first.failures, self.jitter)
-            self._postpone(first, pause_ms)
-        else:
-            for one in unreadable:
-                self._postpone(one, 0)
-        self._report(error, first.reported, max(self._failures, first.failures), pause_ms)
-
-    def _postpone(self, unreadable: _Unreadable, pause_ms: int) -> None:
-        self._alone[unreadable.entry[0]] = unreadable
-        heapq.heappush(self._unreadable, (self._clock.ceil_ms() + pause_ms, next(self._numbers), unreadable))
 
     def _put_back(self, batch: list[Entry]) -> None:
         for key, value in batch:
             self.stale.add(key, value)
 
-    def _join(self) -> None:
-        """Return the parts to the common queue."""
-        parts = [entry for part in self._parts for entry in part]
-        self._parts.clear()
-        self._in_parts.clear()
-        self._put_back(parts)
-
-    def _report(self, error: Exception, reported: _Errors, failures: int, pause_ms: int) -> None:
+    def _report(self, error: Exception, reported: Errors, failures: int, pause_ms: int) -> None:
         """Report the first error of each type with its traceback, and log one line for each further error."""
         name = self._purgatory.name
         if type(error) in reported:
@@ -449,11 +342,7 @@ class Refresher:
     async def _wait(self) -> None:
         """Wait until there are stale keys or a key is due to be read again."""
         alarm = None
-        due_ms = [max(self._unreadable[0][0], self._not_before_ms)] if self._unreadable else []
-        if any(self._due):
-            due_ms.append(self._not_before_ms)
-        if self._again_due:
-            due_ms.append(self._again_due[0][0])
+        due_ms = [due for due in (self._unreadable.next_due_ms(), self._not_found.next_due_ms) if due is not None]
         if due_ms:
             alarm = self._clock.call_at(min(due_ms), self._wake.set)
         try:
@@ -465,78 +354,14 @@ class Refresher:
 
     async def _mark_due(self) -> None:
         """Mark keys as stale if the last read has not found their state and their pauses have passed."""
-        now_ms = self._clock.now_ms()
-        number = 0
-        while self._again_due and self._again_due[0][0] <= now_ms and len(self.stale) < self.stale.max_keys:
-            number += 1
-            if number % _SLICE == 0:
+        while self._not_found.has_due() and (room := self.stale.max_keys - len(self.stale)) > 0:
+            for key in self._not_found.take_due(room, _SLICE):
+                if self._purgatory.is_watched(key):
+                    self.stale.add(key, None)
+                else:
+                    self._forget(key)
+            if self._not_found.has_due() and len(self.stale) < self.stale.max_keys:
                 await asyncio.sleep(0)
-            due_ms, _, key = heapq.heappop(self._again_due)
-            again = self._again.get(key)
-            if again is None or again.due_ms != due_ms:
-                continue  # the state has been found
-            again.due_ms = 0
-            if self._purgatory.is_watched(key):
-                self.stale.add(key, None)
-            else:
-                self._forget(key)
-
-    def _compare(self, key: Hashable, found: Mapping[Any, object]) -> None:
-        """Keep the key stale if the read found a value smaller than the one that a notice announced."""
-        announced = self._announced.get(key)
-        if announced is not None:
-            value = found.get(key, _MISSING)
-            lags = value is _MISSING or (is_value(value) and value < announced)
-            if lags and self._purgatory.is_watched(key):
-                self._read_again(key)
-                return
-            del self._announced[key]
-        self._again.pop(key, None)
-
-    def _read_again(self, key: Hashable) -> None:
-        """Keep the key stale, and read it again after a pause.
-
-        Keys with the same pause are due at the same times, so that they are read together.
-        """
-        again = self._again.setdefault(key, _Again())
-        if again.due_ms == 0:
-            again.attempts += 1
-            again.due_ms = together_ms(again.attempts, self._clock.ceil_ms(), self.phase_ms)
-            heapq.heappush(self._again_due, (again.due_ms, next(self._numbers), key))
-
-    def _next_unreadable(self) -> list[_Unreadable]:
-        """Remove and return unreadable keys whose pauses have passed; drop keys that are no longer watched.
-
-        A key that has failed less often comes first, because it may have failed only because the store was down, but
-        every fourth key is the one that has been due for the longest time.  Keys are read one at a time until two reads
-        in a row have succeeded; then each success doubles their number, because many may be readable again.
-        """
-        found: list[_Unreadable] = []
-        now_ms = self._clock.now_ms()
-        while self._unreadable and self._unreadable[0][0] <= now_ms:
-            due_ms, _, unreadable = heapq.heappop(self._unreadable)
-            self._due[min(unreadable.failures, _OFTEN)].append((due_ms, unreadable))
-        most = min(1 << max(0, self._successes_alone - 1), self.stale.max_keys, _MOST_ALONE)
-        while len(found) < most:
-            queues = [queue for queue in self._due if queue]
-            if not queues:
-                break
-            queue = min(queues, key=_first_due_ms) if self._taken % _LONGEST == 0 else queues[0]
-            unreadable = queue[0][1]
-            key, _ = unreadable.entry
-            watched = self._purgatory.is_watched(key)
-            if watched and now_ms < self._not_before_ms:
-                break
-            queue.popleft()
-            if self._alone.get(key) is not unreadable:
-                continue  # the key has rejoined the others
-            del self._alone[key]
-            if watched:
-                found.append(unreadable)
-                self._taken += 1
-            else:
-                self._forget(key)
-        return found
 
     async def _next_keys(self) -> list[Entry]:
         """Return either stale keys or a part of a failed read; the two alternate.
@@ -559,14 +384,7 @@ class Refresher:
             return self._repeated
         if not self._is_part:
             return await self._next_batch()
-        part = self._parts.popleft()
-        has_read = self.state.has_read
-        is_new = not has_read(part[0][0])
-        # The parts that the outage of a shard has left are joined, but not those that were divided a moment ago.
-        most = self._most_keys[is_new] // 2 if self._part_successes >= _JOINED_AFTER else 0
-        while self._parts and len(part) + len(self._parts[0]) <= most and is_new != has_read(self._parts[0][0][0]):
-            part += self._parts.popleft()
-        self._in_parts.difference_update([key for key, _ in part])
+        part = self._parts.take(self._most_keys)
         return await self._still_watched(part)
 
     def _is_wanted(self, key: Hashable) -> bool:
@@ -577,7 +395,7 @@ class Refresher:
         if not self._purgatory.is_watched(key):
             self._forget(key)
             return False
-        if key in self._alone:
+        if key in self._unreadable:
             self._failures_of.pop(key, None)
             return False
         return True
@@ -585,8 +403,7 @@ class Refresher:
     def _forget(self, key: Hashable) -> None:
         """Forget a stale key that is not read, because nothing waits on it: also its value, which may be old."""
         self._failures_of.pop(key, None)
-        self._again.pop(key, None)
-        self._announced.pop(key, None)
+        self._not_found.forget(key)
         self.state.forget(key)
 
     async def _still_watched(self, entries: list[Entry]) -> list[Entry]:
@@ -650,7 +467,7 @@ class Refresher:
                     break
                 if not is_key(key):
                     purgatory.check_soon(key)  # the key cannot be relayed, so its state is in this process
-                elif purgatory.is_watched(key) and key not in self._in_parts and key not in self._alone:
+                elif purgatory.is_watched(key) and key not in self._parts and key not in self._unreadable:
                     batch[key] = None
                 examined += 1
                 if examined % _SLICE == 0:
@@ -670,7 +487,11 @@ class Refresher:
         """
         for number, key in enumerate(self.state.keys_read(), 1):
             if self.state.is_older(key, self._first_read) and not (
-                key in batch or key in self.stale or key in self._in_parts or key in self._alone or key in self._again
+                key in batch
+                or key in self.stale
+                or key in self._parts
+                or key in self._unreadable
+                or key in self._not_found
             ):
                 self.state.forget(key)
             if number % _SLICE == 0:
@@ -698,10 +519,8 @@ class Refresher:
 
     async def _forget_unwatched(self) -> None:
         """Forget what is known about keys on which no operation waits any longer."""
-        for number, key in enumerate([*self._announced, *self._again], 1):
-            if not self._purgatory.is_watched(key):
-                self._announced.pop(key, None)
-                self._again.pop(key, None)
+        for number, key in enumerate(self._not_found.keys(), 1):
+            self._not_found.forget_unwatched([key])
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         for _ in range(0, self.state.kept, _SLICE):
@@ -719,84 +538,46 @@ class Refresher:
         self._reading = set(keys)
         try:
             try:
-                found = await self._read(keys)
+                assert self._refresh is not None
+                found = await read(self._refresh, keys, self._clock, self._limit_ms)
             finally:
                 self.read_times.record(self._clock.now_ms() - began_ms)
             return await self._check(batch, found, number)
         finally:
             self._reading = set()
 
-    async def _read(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
-        """Call ``refresh`` in a separate task, so that it can be cancelled if it takes too long.
-
-        If a call to ``refresh`` swallows its cancellations, it is left behind when twice that time has passed.
-        """
-        reading = contextvars.Context().run(asyncio.get_running_loop().create_task, self._call(keys))
-        try:
-            if await wait_until({reading}, self._clock, self._clock.ceil_ms() + self._limit_ms):
-                if await end_tasks([reading], self._clock, self._limit_ms):
-                    _LOGGER.error("a call to refresh did not end when it was cancelled and is left behind: %s", reading)
-                raise TimeoutError(
-                    f"refresh of {len(keys)} keys has not returned within {to_seconds(self._limit_ms):g} s"
-                )
-        except asyncio.CancelledError:
-            while not reading.done():
-                reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):  # the relay cancels it again if it does not end
-                    await asyncio.wait([reading])
-            if not reading.cancelled():
-                reading.exception()  # marks the error as retrieved: nobody needs the read any longer
-            raise
-        if reading.cancelled():
-            raise TimeoutError(f"refresh of {len(keys)} keys was cancelled")
-        error = reading.exception()
-        if error is not None and not isinstance(error, Exception):
-            raise RuntimeError(f"refresh of {len(keys)} keys was interrupted") from error  # the loop raised the error
-        return reading.result()
-
-    async def _call(self, keys: list[Hashable]) -> Mapping[Any, object] | None:
-        assert self._refresh is not None
-        reading: Any = self._refresh(keys)
-        if not inspect.isawaitable(reading):
-            raise TypeError(f"refresh must be 'async def', or return an awaitable, got {described(self._refresh)}")
-        found = await reading
-        if found is not None and not isinstance(found, Mapping):
-            raise TypeError(f"refresh must return a mapping of keys to values, or None, got {described(found)}")
-        return found
-
     async def _check(self, batch: list[Entry], found: Mapping[Any, object] | None, number: int) -> list[Entry]:
         """Store what was read, and check the keys, each with its value if the value is a number.
 
         Return the keys whose state was read; the others are read again.
         """
-        read: list[Entry] = []
+        done: list[Entry] = []
         errors: list[BaseException] = []
         for count, entry in enumerate(batch, 1):
             key = entry[0]
             value: Any = None if found is None else found.get(key)
             if isinstance(value, BaseException):
                 errors.append(value)
-                self._read_again(key)
+                self._not_found.postpone(key)
             else:
-                read.append(entry)
+                done.append(entry)
                 self.state.store(key, {} if found is None else found, number)
-                if found is None:
-                    self._announced.pop(key, None)
-                    self._again.pop(key, None)
+                if found is not None and self._not_found.lags(key, found):
+                    self._not_found.postpone(key)
                 else:
-                    self._compare(key, found)
+                    self._not_found.forget(key)
                 value = value if is_value(value) else None
                 self.state.checked(key, value, number)
                 self._purgatory.check_soon(key, value)
             if count % _SLICE == 0:
                 await asyncio.sleep(0)
         self.reads += 1
-        self.refreshed += len(read)
-        if not self._again:
+        self.refreshed += len(done)
+        if not self._not_found:
             self._reported_of_keys.clear()
         if errors:
             self._report_keys(errors, len(batch))
-        return read
+        return done
 
     def _report_keys(self, errors: list[BaseException], number: int) -> None:
         """Report the first error of each type with its traceback, and log one line for each further read."""

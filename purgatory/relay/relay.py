@@ -211,8 +211,8 @@ class Relay(Generic[K, V]):
         # The origin is created here rather than in __init__, because workers that are forked after the relay was
         # created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
-        self._jitter = self._refresher.jitter = new_jitter(origin)
-        self._refresher.phase_ms = self._jitter.randrange(5_000)
+        self._jitter = new_jitter(origin)
+        self._refresher.spread(self._jitter)
         first = self._first_attempt = self._loop.create_future()
         self._spawn(self._keep_connected, "purgatory-relay")
         if self._refreshes:

@@ -136,15 +136,15 @@ async def test_a_key_that_was_not_read_is_forgotten_with_its_last_watcher(
         await clock.settle()
         shards.relay.check(3)
         await clock.settle()
-        assert set(shards.relay._refresher._again) == {1, 3}
+        assert set(shards.relay._refresher._not_found._again) == {1, 3}
         relayed.cancel()
         await clock.advance(2.0)
         assert await local is False
         reads = len(shards.reads)
         await clock.advance(60.0)
         assert len(shards.reads) == reads
-        assert shards.relay._refresher._again == {}
-        assert shards.relay._refresher._again_due == []
+        assert shards.relay._refresher._not_found._again == {}
+        assert shards.relay._refresher._not_found._later == []
 
 
 async def test_a_pass_over_all_keys_forgets_those_that_nobody_awaits(clock: VirtualClock, reported: list[Any]) -> None:
@@ -160,7 +160,7 @@ async def test_a_pass_over_all_keys_forgets_those_that_nobody_awaits(clock: Virt
         assert await local is False
         shards.relay._refresher.mark_everything()
         await clock.settle()
-        assert set(shards.relay._refresher._again) == {1}
+        assert set(shards.relay._refresher._not_found._again) == {1}
         waiting.cancel()
 
 
@@ -200,12 +200,13 @@ async def test_many_keys_that_were_not_read_are_handled_in_slices(
         for key in range(1, 6001, 2):
             shards.relay.check(key)
         await clock.settle()
-        assert len(refresher._again) == 3000
+        assert len(refresher._not_found._again) == 3000
         if ended:
             for operation in operations:
                 operation.cancel()
         counted = Counted(shards.room)
         refresher._purgatory = counted  # type: ignore[assignment]
+        refresher._not_found._is_watched = counted.is_watched
         if ended:
             refresher.mark_everything()
         else:
@@ -213,7 +214,7 @@ async def test_many_keys_that_were_not_read_are_handled_in_slices(
         await clock.settle()
         assert sum(counted.turns) >= 3000
         assert max(counted.turns) <= 400
-        assert (len(refresher._again) == 0) is ended
+        assert (len(refresher._not_found._again) == 0) is ended
         for operation in operations:
             operation.cancel()
 

@@ -731,7 +731,7 @@ async def test_a_key_that_is_checked_does_not_wait_for_unreadable_ones(
     """A dozen keys have been unreadable for minutes, and nothing else was read, as if the store were down.  A key that
     is checked now is answered within 10 s, which is the length of two of the longest pauses."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
-    worker.relay._refresher.jitter = random.Random(seed)
+    worker.relay._refresher.spread(random.Random(seed))
     async with worker:
         waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
         worker.unreadable = set(range(12))
@@ -752,7 +752,7 @@ async def test_a_short_outage_does_not_put_readable_keys_behind_unreadable_ones(
     """While a dozen keys have been unreadable for minutes, all reads fail for two seconds.  Keys that were checked in
     that time are answered soon after the store is back, because they have failed less often than the others."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
-    worker.relay._refresher.jitter = random.Random(seed)
+    worker.relay._refresher.spread(random.Random(seed))
     async with worker:
         waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
         worker.unreadable = set(range(12))
@@ -933,7 +933,7 @@ class _Poison:
         self.again: set[Hashable] = set()  # keys below 0 that can be read
         worker.unreadable = self._Negative(self.again)
         worker.read_takes = 0.004
-        worker.relay._refresher.jitter = random.Random(4)
+        worker.relay._refresher.spread(random.Random(4))
 
     def start(self) -> None:
         self.tasks.append(asyncio.create_task(self._add(*self._adding)))
@@ -1172,14 +1172,14 @@ async def test_the_parts_of_failed_reads_are_joined_when_they_can_be_read(clock:
         await clock.advance(1.0)
         worker.reads.clear()
         refresher = worker.relay._refresher
-        refresher._parts += [[(number, None), (number + 1, None)] for number in range(0, 1_000, 2)]
-        refresher._in_parts.update(range(1_000))
+        for number in range(0, 1_000, 4):
+            refresher._parts.divide([(key, None) for key in range(number, number + 4)])
         refresher._most_keys = [2, 2]
         refresher._wake.set()
         await clock.settle()
         assert sorted(key for keys in worker.reads for key in keys) == list(range(1_000))
         assert len(worker.reads) < 20
-        assert not refresher._in_parts
+        assert len(refresher._parts) == 0
         for task in waiting:
             task.cancel()
 
@@ -1199,7 +1199,7 @@ async def test_parts_that_were_divided_are_not_joined_while_others_change(
             worker.write(10 * number % 200 + 1, number)
             worker.relay.check(10 * number % 200 + 1)
             await clock.advance(0.25)
-        assert len(worker.relay._refresher._alone) >= 19, "one of the twenty may be read just now"
+        assert len(worker.relay._refresher._unreadable) >= 19, "one of the twenty may be read just now"
         for task in waiting:
             task.cancel()
 
@@ -1215,7 +1215,7 @@ async def test_keys_that_can_be_read_again_are_found_among_those_that_cannot(
         await clock.advance(1.0)
         waiting = {-number: worker.waits(-number, timeout=1000.0) for number in range(1, 401)}
         await clock.advance(20.0)
-        assert len(worker.relay._refresher._alone) > 300
+        assert len(worker.relay._refresher._unreadable) > 300
         poison.again.update(range(-400, 0, 2), range(-399, 0, 4))
         for number in waiting:
             worker.write(number, 1)
@@ -1299,7 +1299,7 @@ async def test_while_reads_fail_at_random_a_part_with_a_key_that_cannot_be_read_
         await clock.advance(10.0)
         poison.start()
         await clock.advance(8.0)
-        assert len(worker.relay._refresher._alone) > 5
+        assert len(worker.relay._refresher._unreadable) > 5
         poison.end()
 
 

@@ -545,10 +545,10 @@ async def test_nothing_is_left_of_waits_that_are_over(clock: VirtualClock) -> No
         refresher = store.relay._refresher
         assert refresher.state.kept == 0
         assert refresher.state._waits == {}
-        assert refresher._announced == {}
-        assert refresher._again == {}
+        assert refresher._not_found._announced == {}
+        assert refresher._not_found._again == {}
         await clock.advance(10.0)
-        assert refresher._again_due == []
+        assert refresher._not_found._later == []
         assert store.relay.statistics().stale == 0
 
 
