@@ -52,8 +52,10 @@ class NotFound:
         """Whether any key is to be read again."""
         return bool(self._again)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._again
+    def is_postponed(self, key: Hashable) -> bool:
+        """Return whether the key is waiting for the end of its pause."""
+        again = self._again.get(key)
+        return again is not None and again.due_ms > 0
 
     @property
     def waiting(self) -> int:

@@ -491,7 +491,7 @@ class Refresher:
                 or key in self.stale
                 or key in self._parts
                 or key in self._unreadable
-                or key in self._not_found
+                or self._not_found.is_postponed(key)
             ):
                 self.state.forget(key)
             if number % _SLICE == 0:

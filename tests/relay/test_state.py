@@ -481,8 +481,14 @@ async def test_an_operation_that_checks_its_key_in_on_complete_still_finds_the_v
         assert store.relay._refresher.state.kept == 0
 
 
-async def test_a_key_that_a_pass_over_all_keys_has_not_reached_loses_its_value(clock: VirtualClock) -> None:
-    """Nothing waits on the key when the pass comes to it, and its notice was lost with the connection."""
+@pytest.mark.parametrize("unread", [False, True])
+async def test_a_key_that_a_pass_over_all_keys_has_not_reached_loses_its_value(
+    clock: VirtualClock, reported: list[Any], unread: bool
+) -> None:
+    """Nothing waits on the key when the pass comes to it, and its notice was lost with the connection.
+
+    ``unread``: the last read did not find its state, and it is due to be read again as the pass begins.
+    """
     transport = MemoryTransport(clock=clock)
     async with Store(clock, transport, max_keys=10) as store:
         state = store.relay.state
@@ -498,10 +504,17 @@ async def test_a_key_that_a_pass_over_all_keys_has_not_reached_loses_its_value(c
         transport.disconnect()
         await clock.advance(1.0)
         assert len(state) == 300
-        key = list(store.room.keys())[155]  # in the sixteenth read
+        key, other = list(store.room.keys())[155:157]  # in the sixteenth read
+        if unread:
+            store.table[key] = ConnectionError()
+            store.relay.check(key)
+            await clock.settle()
         store.table[key] = "new"
-        store.reads.clear()
         store.read_takes = 1.0
+        if unread:
+            store.relay.check(other)  # a read during which the key is due again
+            await clock.settle()
+        store.reads.clear()
         transport.disconnect()
         while len(store.reads) < 15:
             await clock.advance(0.1)
