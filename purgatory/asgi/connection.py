@@ -21,6 +21,8 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
     worker, the ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a
     disconnect.  If a ``receive()`` that stays pending raises, the handler's next ``receive()`` raises that error,
     because the server need not raise it again.
+7.  The reader stops if it reads the end of the body a second time: then ``receive()`` belongs to a middleware that
+    returns the body again and again, perhaps without ever suspending, and never a disconnect.
 """
 
 import asyncio
@@ -59,6 +61,7 @@ class Connection:
     __slots__ = (
         "__weakref__",
         "_awaited",
+        "_bodies",
         "_buffer",
         "_buffered",
         "_end_buffered",
@@ -86,6 +89,7 @@ class Connection:
         self._resumes = _awaits_only_futures(receive)  # reading needs no task
         # The task of the request, as long as a pending receive() must not be cancelled.
         self._owner = None if self._resumes or (body_read and _may_cancel_after_body()) else _current_task()
+        self._bodies = int(body_read)  # how many times the end of the body has been read
         self._ends_with_owner = False  # when the owner ends, the reader is cancelled
         # Empty containers would take a fifth of a waiting request's memory, so each is created when it is needed.
         self._buffer: list[Message] | None = None  # not a deque, which takes 600 bytes even when empty
@@ -244,14 +248,11 @@ class Connection:
         kind = message["type"]
         if kind in _DISCONNECTS:
             self._disconnected(message)
-        elif (
-            self._owner is not None
-            and kind == "http.request"
-            and not message.get("more_body", False)
-            and _may_cancel_after_body()
-        ):
-            self._leave_owner()
-            self._owner = None
+        elif kind == "http.request" and not message.get("more_body", False):
+            self._bodies += 1
+            if self._owner is not None and _may_cancel_after_body():
+                self._leave_owner()
+                self._owner = None
 
     def _start_reading(self) -> None:
         """Start the reader if an operation is waiting and nothing else is reading."""
@@ -269,6 +270,7 @@ class Connection:
             and self.disconnect is None
             and self.error is None
             and self._buffered < _LARGEST_BUFFER
+            and self._bodies < 2
         )
 
     def _resume(self, awaited: "asyncio.Future[Any] | None") -> None:

@@ -182,8 +182,11 @@ async def _send_chunk(send: Send, chunk: bytes) -> None:
 
 
 async def _stop_when_disconnected(streaming: "asyncio.Task[None]", stopped: asyncio.Event, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    bodies = 0
+    while (message := await receive())["type"] != "http.disconnect":
+        bodies += not message.get("more_body", False)
+        if bodies == 2:  # a middleware returns the body again and again, perhaps without ever suspending
+            await asyncio.wait([streaming])
     _stop(streaming, stopped)
 
 

@@ -141,6 +141,32 @@ async def test_a_head_request_gets_the_headers_only(purgatory: Purgatory[Any], c
     check(purgatory, parked=0)
 
 
+@APPS
+async def test_a_middleware_that_returns_the_body_again_and_again_does_not_stall_the_loop(
+    clock: VirtualClock, make: Any
+) -> None:
+    """Its ``receive()`` never suspends and never returns a disconnect; the stream goes on, and ends as any other."""
+    room = Purgatory[Any]("test", clock=clock)
+    app, calls = make(room), 0
+
+    async def replay() -> Message:
+        nonlocal calls
+        calls += 1
+        assert calls <= 10, "receive() is called again and again"
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def middleware(scope: Scope, _: Receive, send: Send) -> None:
+        await app(scope, replay, send)
+
+    call = Call.get(middleware)
+    await clock.settle()
+    room.check_and_complete("orders")
+    await clock.settle()
+    assert call.body == b":\n\ndata: orders\n\n"
+    await room.aclose()
+    await call.task
+
+
 @pytest.mark.parametrize("make", [fastapi_app, starlette_app])
 async def test_a_full_purgatory_refuses_before_the_response_starts(clock: VirtualClock, make: Any) -> None:
     """The subscription starts in the handler, so the client gets 503 and not a partial stream."""

@@ -471,6 +471,34 @@ async def test_a_large_body_pauses_the_reading(purgatory: Purgatory[Any], clock:
     assert app.results == [8 * len(chunk)]
 
 
+@pytest.mark.parametrize("body", [b"", b"abc"])
+@pytest.mark.parametrize("read_first", [False, True])
+async def test_a_middleware_that_returns_the_body_again_and_again_does_not_stall_the_loop(
+    purgatory: Purgatory[Any], clock: VirtualClock, body: bytes, read_first: bool
+) -> None:
+    """Its ``receive()`` never suspends and never returns a disconnect: the reader stops, and the handler can read."""
+    calls = 0
+
+    async def replay() -> Message:
+        nonlocal calls
+        calls += 1
+        assert calls <= 10, "receive() is called again and again"
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    request = Request(http_scope(method="POST"), replay)
+    if read_first:
+        assert await request.body() == body
+    wait = Wait(purgatory, request)
+    for _ in range(2):
+        waiting = asyncio.create_task(wait.until(lambda: False, key="a", timeout=1.0))
+        await clock.advance(0.9)
+        assert not waiting.done()
+        await clock.advance(0.1)
+        assert await waiting is False
+    assert await request.body() == body
+    check(purgatory, parked=0, expired=2)
+
+
 async def test_a_receive_that_raises_withdraws_and_raises(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
     """An error of the server's ``receive()`` reaches the handler, and no task is left."""
     error = Boom()
