@@ -13,8 +13,8 @@ to detect a stop:
     event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
     send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
     these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
-    only answers the parked requests, because the parent sets the event, too.  If it does not, the default action
-    follows after the time that Hypercorn gives requests to end.
+    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck,
+    the process ends after the time that Hypercorn gives requests to end.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
@@ -24,12 +24,15 @@ application does not run in the main thread, all signals are left alone, because
 the main thread.
 """
 
+import _thread
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextvars import Context
 from types import FrameType
@@ -41,6 +44,9 @@ __all__ = ["StopListener"]
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
+_GRACEFUL: Final = 3.0  # seconds; hypercorn's default
+_LEAST: Final = 1.0  # seconds in which answers are sent, whatever hypercorn's limit
+_STUCK: Final = 5.0  # seconds without a turn, after which a loop is stuck
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -59,11 +65,12 @@ class StopListener:
         self._hooks: list[CallHook] = []
         self._conditions: list[Callable[[], bool]] = []  # Hypercorn's
         self._poll: asyncio.TimerHandle | None = None
+        self._worker: _HypercornWorker | None = None
 
     def start(self) -> None:
         """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
-        worker = _HypercornWorker.of_this_process(self._loop)
+        worker = self._worker = _HypercornWorker.of_this_process(self._loop)
         if worker is not None:
             self._conditions.append(worker.is_told_to_stop)
         if threading.current_thread() is threading.main_thread():
@@ -89,6 +96,8 @@ class StopListener:
         in the meantime, that handler stays.
         """
         self._loop = None
+        if self._worker is not None:
+            self._worker.stopped = True
         for hook in self._hooks:
             hook.remove(self._notify)
         for handler in self._handlers:
@@ -187,8 +196,11 @@ class _HypercornWorker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shutdown_event: Any, config: Any) -> None:
         self.is_told_to_stop: Callable[[], bool] = shutdown_event.is_set
+        self.stopped = False  # its applications have shut down
         self._loop = loop
-        self._limit: float = getattr(config, "graceful_timeout", 0)  # seconds
+        limit = getattr(config, "graceful_timeout", None)
+        self._limit: float = max(_LEAST, _GRACEFUL if limit is None else limit)  # seconds
+        self._is_ending = False
 
     @classmethod
     def of_this_process(cls, loop: asyncio.AbstractEventLoop) -> "_HypercornWorker | None":
@@ -201,12 +213,24 @@ class _HypercornWorker:
     def end_later(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM: end the process when the requests have had time to end, unless it is stopping by then.
 
-        The event has a lock, which the code that the signal interrupts may hold, so the event is not used here.
+        The event has a lock, which the code that the signal interrupts may hold, so the event is not used here; and
+        neither is threading.Thread, which has one, too.
         """
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._loop.call_later, self._limit, self._end, context=Context())
+        if not self._is_ending:
+            self._is_ending = True
+            _thread.start_new_thread(self._end, ())
 
     def _end(self) -> None:
-        if not self.is_told_to_stop():
+        """Run in a thread of its own, because the loop may be stuck."""
+        time.sleep(self._limit)
+        replied = threading.Event()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
+            if not replied.wait(_STUCK) and not self.stopped:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def _end_unless_stopping(self, replied: threading.Event) -> None:
+        replied.set()
+        if not self.stopped and not self.is_told_to_stop():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)

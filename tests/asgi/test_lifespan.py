@@ -758,27 +758,83 @@ async def test_hypercorns_shutdown_event_counts_as_a_signal(
         assert room.closed
 
 
-@pytest.mark.parametrize("stops", [True, False], ids=["the server stops", "only this worker got the signal"])
-async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_action(
-    room: Purgatory[Any], clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, stops: bool
-) -> None:
-    """The default action follows after Hypercorn's graceful timeout, unless the parent process has set the event."""
-    event, raised = Event(), asyncio.Event()
-    arguments = {"shutdown_event": event, "config": types.SimpleNamespace(graceful_timeout=0)}
+@pytest.fixture
+def worker_of_hypercorn(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Make this process appear as one that hypercorn has started, without a limit for its requests."""
+    event = Event()
+    arguments = {"shutdown_event": event, "config": types.SimpleNamespace(graceful_timeout=None)}
     monkeypatch.setitem(sys.modules, "hypercorn", sys)
     monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", arguments, raising=False)
-    monkeypatch.setattr(signal, "raise_signal", lambda number: number == signal.SIGTERM and raised.set())
+    for name in ("_GRACEFUL", "_LEAST"):
+        monkeypatch.setattr(signals, name, 0.0)
+    return event
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["the server stops", "only this worker got the signal"])
+async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_action(
+    room: Purgatory[Any],
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    worker_of_hypercorn: Event,
+    stops: bool,
+) -> None:
+    """The default action follows when requests have had time to end, unless the parent process has set the event."""
+    decided = asyncio.Event()
+    raised: list[int] = []
+    decide = signals._HypercornWorker._end_unless_stopping
+
+    def decides(worker: Any, replied: threading.Event) -> None:
+        decide(worker, replied)
+        decided.set()
+
+    monkeypatch.setattr(signals._HypercornWorker, "_end_unless_stopping", decides)
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
     async with purgatory_lifespan(room)(None):
         waiting = asyncio.create_task(room.park(Op(), ["a"]))
         await clock.settle()
+        assert not room.closed
         if stops:
-            event.set()
+            worker_of_hypercorn.set()
+        os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         await waiting
         assert room.closed
-        if stops:
-            await clock.settle()
-            assert not raised.is_set()
-        else:
-            await raised.wait()
+        await decided.wait()
+    assert raised == ([] if stops else [signal.SIGTERM])
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+async def test_a_worker_of_hypercorn_whose_loop_is_stuck_ends(
+    room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, worker_of_hypercorn: Event
+) -> None:
+    """After SIGTERM, such a worker cannot answer, and hypercorn would wait for it for ever."""
+    killed = threading.Event()
+    send = os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.set() if number == signal.SIGKILL else send(pid, number))
+    monkeypatch.setattr(signals, "_STUCK", 0.01)
+    monkeypatch.setattr(signal, "raise_signal", lambda _: None)
+    async with purgatory_lifespan(room)(None):
+        worker_of_hypercorn.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert killed.wait(60.0)  # the loop does not run
+
+
+async def test_a_worker_of_hypercorn_that_has_shut_down_is_left_alone(
+    room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, worker_of_hypercorn: Event
+) -> None:
+    """What other code does after the purgatories have closed may take long; the signal has its default action again."""
+    asked, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(signal, "raise_signal", lambda _: pytest.fail("the process would end"))
+    monkeypatch.setattr(signals, "time", types.SimpleNamespace(sleep=lambda _: asked.wait(60.0)))
+    end = signals._HypercornWorker._end
+
+    def ends(worker: Any) -> None:
+        end(worker)
+        ended.set()
+
+    monkeypatch.setattr(signals._HypercornWorker, "_end", ends)
+    async with purgatory_lifespan(room)(None):
+        os.kill(os.getpid(), signal.SIGTERM)
+    asked.set()
+    await asyncio.to_thread(ended.wait, 60.0)
+    assert ended.is_set()
