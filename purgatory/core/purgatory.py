@@ -299,8 +299,6 @@ class PurgatoryCore:
                 except BaseException:
                     self._rollback(operation)
                     raise
-                if lists.deferred:
-                    self._unlink_deferred()
                 # 7. Put the operation on the timer, and notify the observers.  These steps come last because the
                 # observers and the reaper, which the timer may start, must find the operation fully parked.
                 if operation._op_state == PENDING:
@@ -309,6 +307,8 @@ class PurgatoryCore:
                     self._unwatch(operation)
                     if operation._op_state == COMPLETED:
                         counters.immediate += 1
+                if lists.deferred:  # last, because a key that is hashed may end the operation, which is counted by now
+                    self._unlink_deferred()
             elif operation._op_state == COMPLETED:
                 counters.immediate += 1
         finally:
