@@ -6,7 +6,6 @@ to which the timer belongs are the subject of :mod:`.loop_binding`.
 
 import asyncio
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from types import TracebackType
@@ -165,10 +164,9 @@ class SystemTimer(BaseTimer):
             return
         slices = TurnBudget(self.clock, self.turn_budget_ms)
         interrupt: BaseException | None = None
-        taken: deque[TimerTask] = deque()
-        while taken or self._core._counter.value:
+        while self._core._counter.value:
             try:
-                Context().run(self._end_some, taken, slices.portion())
+                Context().run(self._end_some, slices.portion())
                 if slices.over() and interrupt is None:
                     await closing.wait_for(slices.next_turn())
             except BaseException as caught:
@@ -178,15 +176,17 @@ class SystemTimer(BaseTimer):
         if interrupt is not None:
             raise interrupt
 
-    def _end_some(self, taken: deque[TimerTask], number: int) -> None:
-        """Inform the tasks that an interrupt left in ``taken``, and the next ``number`` tasks on the timer."""
-        taken.extend(self._core.drain(number))
-        while taken:
-            task = taken.popleft()
-            try:
-                task._timer_closed()
-            except self._core._contained as raised:
-                self._report(raised, task)
+    def _end_some(self, number: int) -> None:
+        """Inform the next ``number`` tasks on the timer.
+
+        Each task leaves the timer only then, because the end of one task may end or move others.
+        """
+        for _ in range(number):
+            for task in self._core.drain(1):
+                try:
+                    task._timer_closed()
+                except self._core._contained as raised:
+                    self._report(raised, task)
 
     # Time
 

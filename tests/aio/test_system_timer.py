@@ -368,6 +368,40 @@ def test_tasks_are_taken_off_by_deadline_whatever_the_limit(limit: int) -> None:
     bench.core._check()
 
 
+async def test_what_one_task_does_as_the_timer_closes_counts_for_the_others(
+    clock: VirtualClock, reported: list[Any]
+) -> None:
+    """An operation that fails is not expired any more, and a deadline that is removed does not come back."""
+    timer = SystemTimer(clock=clock)
+    room = Purgatory[Any]("test", timer=timer)
+    entered: list[Any] = []
+
+    class First(Op):
+        def on_complete(self) -> Any:
+            assert room.fail_for_key("others", Boom()) == 1
+            entered[0].reschedule(None)
+
+    async def block() -> str:
+        async with timer.timeout(6.0) as deadline:
+            entered.append(deadline)
+            await clock.sleep(20.0)
+        return "slept"
+
+    async with room:
+        filling = [asyncio.create_task(room.park(Op(1), [number])) for number in range(200)]
+        first = asyncio.create_task(room.park(First(5), ["first"]))
+        other = asyncio.create_task(room.park(Op(6), ["others"]))
+        blocked = asyncio.create_task(block())
+        await clock.settle()
+        await timer.aclose()
+        with pytest.raises(Boom):
+            await other
+        await clock.advance(20.0)
+        assert await blocked == "slept"
+        await asyncio.gather(first, *filling)
+    assert reported == []
+
+
 async def test_a_second_close_of_a_timer_answers_what_an_interrupt_left(clock: VirtualClock) -> None:
     """An interrupt raised by one task propagates after all other tasks have been dropped."""
 
