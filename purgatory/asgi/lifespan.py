@@ -51,8 +51,8 @@ def purgatory_lifespan(
     after that, the remaining operations expire.  ``grace`` adds to the time that the server takes to exit.  Keep it
     below the server's own graceful timeout, after which the server drops the requests without a response; if the
     lifespan can read that timeout, it shortens a longer ``grace`` and logs a warning.  A second signal does not shorten
-    ``grace``, but some servers then exit at once and cancel their requests.  ``lifespan``: the application's own
-    lifespan, entered when the purgatories are open and left when every operation has been answered.
+    ``grace``, but some servers then exit at once and cancel their requests, and granian may hang.  ``lifespan``: the
+    application's own lifespan, entered when the purgatories are open and left when every operation has been answered.
 
     Signal handlers are chained only in the main thread.  In other threads, and if no handler is installed before the
     application starts, the purgatories close when uvicorn begins to stop or, on other servers, when the lifespan ends.
