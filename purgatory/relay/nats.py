@@ -89,7 +89,7 @@ class NatsTransport:
         self._subject = subject
         self._options = options
         self._max_payload = _MAX_PAYLOAD
-        self._loop_lock: LoopLock[Client] = LoopLock("NatsTransport")
+        self._loop_lock: LoopLock[_Client] = LoopLock("NatsTransport")
         self._publish_error: Exception | None = None
 
     @property
@@ -100,7 +100,7 @@ class NatsTransport:
         """
         return self._max_payload
 
-    async def _connect(self, failed: Callable[[Exception], None]) -> Client:
+    async def _connect(self, failed: Callable[[Exception], None]) -> "_Client":
         """Connect once; ``failed`` is called with each later connection error."""
         attempts: list[Exception] = []  # what went wrong with each server
         connecting = True
@@ -111,12 +111,10 @@ class NatsTransport:
             else:
                 failed(reason)
 
-        async def closed() -> None:
-            failed(ConnectionResetError("the connection to NATS was lost"))
-
         client = _Client()
+        client.ended.add_done_callback(lambda _: failed(_lost()))
         try:
-            await client.connect(self._url, error_cb=failed_once, closed_cb=closed, **self._options, **_CONNECT_ONCE)
+            await client.connect(self._url, error_cb=failed_once, **self._options, **_CONNECT_ONCE)
         except BaseException as error:
             await _give_up(client)
             reason = attempts[-1] if isinstance(error, NoServersError) and attempts else error
@@ -146,7 +144,7 @@ class NatsTransport:
             if in_a_row % SLICE == 0:
                 await asyncio.sleep(0)  # nats-py calls this for all buffered messages without yielding to other tasks
 
-        connection: Client | None = None
+        connection: _Client | None = None
         with self._loop_lock.used(), without_secrets(self._secrets):
             try:
                 connection = await self._connect(failed)
@@ -199,14 +197,31 @@ class NatsTransport:
 
 
 class _Client(Client):
-    """A client that sends nothing to a server without TLS if its URL or the option ``tls`` requires TLS.
+    """A client whose end is noticed at once, and that requires TLS if its URL or the option ``tls`` does.
 
-    nats-py uses TLS only if the server's first message requires it, and that message is not encrypted.  Otherwise,
-    nats-py sends the credentials in clear text.  It calls this method after the TLS handshake, for the command that
-    contains the credentials.
+    ``ended``: done as soon as the connection has ended or is being closed.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """Close the connection.  nats-py calls this method, too, when the connection is lost.
+
+        It first tries to send what it has not sent yet, and raises if the connection has been reset.
+        """
+        if not self.ended.done():
+            self.ended.set_result(None)
+        with contextlib.suppress(OSError):
+            await super()._close(status, do_cbs)
+
     def _connect_command(self) -> bytes:
+        """Return the command that contains the credentials, which nats-py sends after the TLS handshake, if any.
+
+        nats-py uses TLS only if the server's first message requires it, and that message is not encrypted.  Otherwise,
+        nats-py would send the credentials in clear text.
+        """
         scheme = self._current_server.uri.scheme if self._current_server is not None else ""
         requires_tls = scheme == "tls" or "tls" in self.options
         if requires_tls and scheme != "wss" and not _is_encrypted(self._transport):
@@ -238,20 +253,28 @@ def _is_encrypted(transport: object) -> bool:
     return writer is not None and writer.get_extra_info("ssl_object") is not None
 
 
-async def _round_trip(connection: Client) -> None:
+def _lost() -> ConnectionResetError:
+    return ConnectionResetError("the connection to NATS was lost")
+
+
+async def _round_trip(connection: _Client) -> None:
     """Wait until the server has processed everything that was sent before, so that any errors from the server have
     arrived.
 
     nats-py's ``flush`` writes its ping at once, ahead of the commands that a nats-py task writes a moment later.
 
-    If the flush fails or is cancelled, the connection is closed.
+    If the flush fails or is cancelled, the connection is closed.  If the connection ends, nats-py does not end the
+    flush, which would fail only after its timeout of 10 seconds.
     """
     for _ in range(_MOST_FLUSHES):
         await asyncio.sleep(0)  # lets the nats-py task write
         is_written = connection.pending_data_size == 0
         flush = asyncio.ensure_future(connection.flush())
         try:
-            await asyncio.shield(flush)
+            await asyncio.wait({flush, connection.ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not flush.done():
+                raise _lost()
+            flush.result()
         except BaseException:
             # nats-py treats the answer to a cancelled flush as an error, so close the connection first.
             try:

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Hashable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -760,6 +761,38 @@ async def test_the_nats_server_has_read_a_command_when_it_confirms() -> None:
                 listening.cancel()
                 await asyncio.wait([listening])
             await transport.aclose()
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_connection_to_nats_that_ends_while_a_message_is_sent(
+    reset: bool, reported: list[dict[str, Any]]
+) -> None:
+    """The call fails at once, not after nats-py's timeout of 10 seconds, and the next one connects again."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        fails = connections == 1
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        async for line in reader:
+            if line.startswith(b"PUB") and fails:
+                break
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        if reset and fails:
+            no_linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ConnectionResetError, match="the connection to NATS was lost"):
+            await transport.publish("x" * 20_000)
+        await transport.publish("x")
+        await transport.aclose()
+    assert connections == 2
+    assert reported == []
 
 
 async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
