@@ -130,10 +130,10 @@ class Refresher:
         self._not_found = NotFound(max_keys, clock, purgatory.is_watched)
         self._reported_of_keys: Errors = set()  # the types of the errors that were values of keys
 
-    def spread(self, jitter: random.Random) -> None:
-        """Shorten pauses at random with this generator, so that processes do not read at the same times."""
+    def spread(self, jitter: random.Random, phase_ms: int) -> None:
+        """Read at other times than other processes: shorten pauses at random, and shift those that end together."""
         self._jitter = self._unreadable.jitter = jitter
-        self._not_found.phase_ms = jitter.randrange(5_000)
+        self._not_found.phase_ms = phase_ms
 
     @property
     def waiting(self) -> int:

@@ -212,7 +212,7 @@ class Relay(Generic[K, V]):
         # created must not share an origin.
         origin = self._sender.origin = self._receiver.origin = _new_origin()
         self._jitter = new_jitter(origin)
-        self._refresher.spread(self._jitter)
+        self._refresher.spread(self._jitter, self._jitter.randrange(5_000))
         first = self._first_attempt = self._loop.create_future()
         self._spawn(self._keep_connected, "purgatory-relay")
         if self._refreshes:

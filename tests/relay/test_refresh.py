@@ -731,7 +731,7 @@ async def test_a_key_that_is_checked_does_not_wait_for_unreadable_ones(
     """A dozen keys have been unreadable for minutes, and nothing else was read, as if the store were down.  A key that
     is checked now is answered within 10 s, which is the length of two of the longest pauses."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
-    worker.relay._refresher.spread(random.Random(seed))
+    worker.relay._refresher.spread(random.Random(seed), 0)
     async with worker:
         waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
         worker.unreadable = set(range(12))
@@ -752,7 +752,7 @@ async def test_a_short_outage_does_not_put_readable_keys_behind_unreadable_ones(
     """While a dozen keys have been unreadable for minutes, all reads fail for two seconds.  Keys that were checked in
     that time are answered soon after the store is back, because they have failed less often than the others."""
     (worker,), _ = workers(clock, 1, resync_every=1000.0)
-    worker.relay._refresher.spread(random.Random(seed))
+    worker.relay._refresher.spread(random.Random(seed), 0)
     async with worker:
         waiting = [worker.waits(n, timeout=1000.0) for n in range(100)]
         worker.unreadable = set(range(12))
@@ -933,7 +933,7 @@ class _Poison:
         self.again: set[Hashable] = set()  # keys below 0 that can be read
         worker.unreadable = self._Negative(self.again)
         worker.read_takes = 0.004
-        worker.relay._refresher.spread(random.Random(4))
+        worker.relay._refresher.spread(random.Random(4), 0)
 
     def start(self) -> None:
         self.tasks.append(asyncio.create_task(self._add(*self._adding)))
