@@ -178,14 +178,19 @@ def _shared_handler(number: int, callback: Callable[[], object], default: _Handl
     else:
         return None
     handler.callbacks[callback] = None
-    _set_handler(number, handler)
+    _set_handler(number, handler, interrupts=handler.previous is default)
     return handler
 
 
-def _set_handler(number: int, handler: _Handler | signal.Handlers) -> None:
+def _set_handler(number: int, handler: _Handler | signal.Handlers, *, interrupts: bool = False) -> None:
+    """Install the handler.
+
+    ``interrupts``: whether it also runs while the main thread is in a system call that blocks.  Otherwise, the call is
+    restarted first, as the event loops have it.
+    """
     signal.signal(number, handler)
     if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(number, False)  # restart system calls, as the event loops do
+        signal.siginterrupt(number, interrupts)
 
 
 class _HypercornWorker:

@@ -807,13 +807,19 @@ async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_actio
 async def test_a_worker_of_hypercorn_whose_loop_is_stuck_ends(
     room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, worker_of_hypercorn: Event
 ) -> None:
-    """After SIGTERM, such a worker cannot answer, and hypercorn would wait for it for ever."""
+    """After SIGTERM, such a worker cannot answer, and hypercorn would wait for it for ever.
+
+    The handler also runs while the main thread is in a system call, such as ``recv()``.
+    """
     killed = threading.Event()
     send = os.kill
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.set() if number == signal.SIGKILL else send(pid, number))
     monkeypatch.setattr(signals, "_STUCK", 0.01)
     monkeypatch.setattr(signal, "raise_signal", lambda _: None)
+    interrupts: list[tuple[int, bool]] = []
+    monkeypatch.setattr(signal, "siginterrupt", lambda *arguments: interrupts.append(arguments))
     async with purgatory_lifespan(room)(None):
+        assert (signal.SIGTERM, True) in interrupts
         worker_of_hypercorn.set()
         os.kill(os.getpid(), signal.SIGTERM)
         assert killed.wait(60.0)  # the loop does not run
