@@ -618,14 +618,15 @@ class PurgatoryCore:
 
     def _unwatch(self, operation: Operation) -> None:
         """Remove an operation that is not parked from its watcher lists."""
-        self.watcher_lists.asking = False
-        if self.watcher_lists.deferred:
-            self._unlink_deferred()
+        lists = self.watcher_lists
+        lists.asking = False
         if operation._lone_key is not None:
             self.counters.watched -= 1
-            self.watcher_lists.remove_operation(operation)
+            lists.remove_operation(operation)
         else:
             self.leave_keys(operation)
+        if lists.deferred:  # last, because a key that is hashed may end the operation
+            self._unlink_deferred()
 
     # Check
 

@@ -189,6 +189,30 @@ def test_a_key_that_ends_the_operation_being_parked_while_its_own_leaves(room: Q
     close(room)
 
 
+@pytest.mark.parametrize("end", ["cancel", "force_complete"])
+def test_a_key_that_ends_the_operation_being_refused_while_its_own_leaves(room: QuietPurgatory, end: str) -> None:
+    """Another key raises, and the operation keeps the outcome that it got while it was removed."""
+    leaving, ended, parking = Acting(), Op(5), Op(5)
+    room.try_complete_else_watch(ended, [leaving])
+    room.try_complete_else_watch(Op(5), ["other"])
+    park(room, Key())
+
+    class Ending(Key):
+        def __eq__(self, _: object) -> bool:
+            if ended.cancel():
+                leaving.actions.append(getattr(parking, end))
+            return False
+
+        __hash__ = Key.__hash__
+
+    with pytest.raises(Boom):
+        room.try_complete_else_watch(parking, [Ending(), Acting(lambda: None, boom)])
+    assert parking.outcome is (Outcome.CANCELLED if end == "cancel" else Outcome.COMPLETED)
+    assert len(room) == 2
+    room._check()
+    close(room)
+
+
 def test_a_key_that_submits_an_operation_while_its_own_leaves_is_refused(room: QuietPurgatory) -> None:
     """The operation has ended, the error of its key is reported, and nothing else is parked."""
     leaving, operation = Acting(), Op(5)
