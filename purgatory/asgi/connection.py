@@ -21,8 +21,8 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
     worker, the ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a
     disconnect.  If a ``receive()`` that stays pending raises, the handler's next ``receive()`` raises that error,
     because the server need not raise it again.
-7.  The reader stops if it reads the end of the body a second time: then ``receive()`` belongs to a middleware that
-    returns the body again and again, perhaps without ever suspending, and never a disconnect.
+7.  The reader stops if it reads a part of a body after the end of the body: then ``receive()`` belongs to a middleware
+    that returns the body again and again, perhaps without ever suspending, and never a disconnect.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Connection:
         self._resumes = _awaits_only_futures(receive)  # reading needs no task
         # The task of the request, as long as a pending receive() must not be cancelled.
         self._owner = None if self._resumes or (body_read and _may_cancel_after_body()) else _current_task()
-        self._bodies = int(body_read)  # how many times the end of the body has been read
+        self._bodies = int(body_read)  # 0, 1 after the end of the body, or 2 if the body then begins again
         self._ends_with_owner = False  # when the owner ends, the reader is cancelled
         # Empty containers would take a fifth of a waiting request's memory, so each is created when it is needed.
         self._buffer: list[Message] | None = None  # not a deque, which takes 600 bytes even when empty
@@ -226,7 +226,7 @@ class Connection:
             self._buffered -= _size(message)
         else:
             self._end_buffered = False
-            message = {"type": "http.request", "body": b"", "more_body": False}
+            message = _end()
         self._start_reading()
         return message
 
@@ -248,8 +248,10 @@ class Connection:
         kind = message["type"]
         if kind in _DISCONNECTS:
             self._disconnected(message)
+        elif kind == "http.request" and self._bodies:
+            self._bodies = 2
         elif kind == "http.request" and not message.get("more_body", False):
-            self._bodies += 1
+            self._bodies = 1
             if self._owner is not None and _may_cancel_after_body():
                 self._leave_owner()
                 self._owner = None
@@ -336,15 +338,21 @@ class Connection:
         self._note(message)
         if self.disconnect is not None:
             return
-        if not message.get("body") and not message.get("more_body") and message["type"] == "http.request":
-            self._end_buffered = True  # as in every request without a body
-        else:
+        if self._end_buffered or message.get("body") or message.get("more_body") or message["type"] != "http.request":
             if self._buffer is None:
                 self._buffer = []
-            self._buffer.append(message)
-            self._buffered += _size(message)
+            if self._end_buffered:  # the body begins again
+                self._end_buffered = False
+                self._append(self._buffer, _end())
+            self._append(self._buffer, message)
+        else:
+            self._end_buffered = True  # as in every request without a body
         if self._getters:
             self._wake_getters()
+
+    def _append(self, buffer: list[Message], message: Message) -> None:
+        buffer.append(message)
+        self._buffered += _size(message)
 
     def _failed(self, error: Exception) -> None:
         """Handle a failure of the reader's ``receive()``."""
@@ -407,6 +415,10 @@ def _current_task() -> "weakref.ref[asyncio.Task[Any]] | None":
     except RuntimeError:  # no loop is running
         return None
     return None if task is None else weakref.ref(task)
+
+
+def _end() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _size(message: Message) -> int:

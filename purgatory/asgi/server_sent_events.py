@@ -159,6 +159,7 @@ class EventSourceResponse(Response):
         except _ClientGoneError:
             return
         finally:
+            stopped.set()  # from here on, a disconnect, which servers also report at the end, changes nothing
             await _close(items)
 
 
@@ -182,11 +183,11 @@ async def _send_chunk(send: Send, chunk: bytes) -> None:
 
 
 async def _stop_when_disconnected(streaming: "asyncio.Task[None]", stopped: asyncio.Event, receive: Receive) -> None:
-    bodies = 0
+    ended = False
     while (message := await receive())["type"] != "http.disconnect":
-        bodies += not message.get("more_body", False)
-        if bodies == 2:  # a middleware returns the body again and again, perhaps without ever suspending
+        if ended:  # a middleware returns the body again and again, perhaps without ever suspending
             await asyncio.wait([streaming])
+        ended = not message.get("more_body", False)
     _stop(streaming, stopped)
 
 

@@ -334,6 +334,50 @@ async def test_a_generator_cleans_up_without_being_cancelled_again(clock: Virtua
     assert call.task.cancelled() is (end == "the request is cancelled")
 
 
+@pytest.mark.parametrize("then", ["the client hangs up", "the request is cancelled"])
+@pytest.mark.parametrize("end", ["of the items", "of the connection", "of the headers"])
+async def test_an_iterator_that_is_being_closed_is_not_cancelled(clock: VirtualClock, end: str, then: str) -> None:
+    """``send()`` has raised, or the response is complete, for which servers report a disconnect, too."""
+    steps: list[str] = []
+    released = asyncio.Event()
+
+    class Items:
+        def __aiter__(self) -> "Items":
+            return self
+
+        async def __anext__(self) -> str:
+            if end == "of the items":
+                raise StopAsyncIteration
+            return "item"
+
+        async def aclose(self) -> None:
+            steps.append("closing")
+            await released.wait()
+            steps.append("closed")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def failing(message: Message) -> None:
+            if message.get("body", b"").startswith(b"data"):
+                raise BrokenPipeError
+            await send(message)
+
+        await EventSourceResponse(Items())(scope, receive, failing)
+
+    method = "HEAD" if end == "of the headers" else "GET"
+    call = Call(app, http_scope(method=method), {"type": "http.request", "body": b"", "more_body": False})
+    await clock.settle()
+    if then == "the client hangs up":
+        call.hang_up()
+    else:
+        call.task.cancel()
+    await clock.settle()
+    assert (steps, call.task.done()) == (["closing"], False)
+    released.set()
+    await asyncio.wait([call.task])
+    assert steps == ["closing", "closed"]
+    assert call.task.cancelled() is (then == "the request is cancelled")
+
+
 @pytest.mark.parametrize("end", ["the client hangs up", "the request is cancelled"])
 @pytest.mark.parametrize("uncancels", [False, True])
 async def test_an_iterator_that_goes_on_after_its_cancellation_is_stopped(

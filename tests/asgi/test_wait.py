@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import sys
 import weakref
 from collections.abc import Awaitable, Callable
@@ -497,6 +498,21 @@ async def test_a_middleware_that_returns_the_body_again_and_again_does_not_stall
         assert await waiting is False
     assert await request.body() == body
     check(purgatory, parked=0, expired=2)
+
+
+async def test_a_body_that_comes_again_in_parts_is_read_once(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
+    """The empty end of the first body stays between it and the second one."""
+    parts = [(b"abc", True), (b"de", True), (b"", False)]
+    replayed = itertools.cycle([{"type": "http.request", "body": body, "more_body": more} for body, more in parts])
+
+    async def replay() -> Message:
+        return next(replayed)
+
+    request = Request(http_scope(method="POST"), replay)
+    waiting = asyncio.create_task(Wait(purgatory, request).until(lambda: False, key="a", timeout=1.0))
+    await clock.advance(1.0)
+    assert await waiting is False
+    assert await request.body() == b"abcde"
 
 
 async def test_a_receive_that_raises_withdraws_and_raises(purgatory: Purgatory[Any], clock: VirtualClock) -> None:
