@@ -13,8 +13,8 @@ to detect a stop:
     event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
     send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
     these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
-    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck,
-    the process ends after the time that Hypercorn gives requests to end.
+    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck
+    or a thread does not end, the process ends after the time that Hypercorn gives requests to end.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
@@ -46,7 +46,8 @@ _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", 
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 _GRACEFUL: Final = 3.0  # seconds; hypercorn's default
 _LEAST: Final = 1.0  # seconds in which answers are sent, whatever hypercorn's limit
-_STUCK: Final = 5.0  # seconds without a turn, after which a loop is stuck
+_STUCK: Final = 5.0  # seconds after which a loop without a turn is stuck, and so is a process that has shut down
+_ASKED: Final = 1.0  # seconds between two times that the loop is asked for a reply
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -226,13 +227,21 @@ class _HypercornWorker:
             _thread.start_new_thread(self._end, ())
 
     def _end(self) -> None:
-        """Run in a thread of its own, because the loop may be stuck."""
+        """Kill the process if its loop is stuck, or if a thread, for which Python waits, keeps it from ending.
+
+        Run in a thread of its own.
+        """
         time.sleep(self._limit)
-        replied = threading.Event()
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
-            if not replied.wait(_STUCK) and not self.stopped:
-                os.kill(os.getpid(), signal.SIGKILL)
+        while not self.stopped:
+            replied = threading.Event()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
+            if not replied.wait(_STUCK):
+                break
+            time.sleep(_ASKED)
+        if self.stopped:
+            time.sleep(_STUCK)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _end_unless_stopping(self, replied: threading.Event) -> None:
         replied.set()

@@ -758,89 +758,106 @@ async def test_hypercorns_shutdown_event_counts_as_a_signal(
         assert room.closed
 
 
+class HypercornWorker:
+    """This process, as one that hypercorn has started, without a limit for its requests, and with pauses of no length.
+
+    ``event``: the one that the parent process sets.  ``raised``: the signals that the process has sent itself.
+    ``killed``: set instead of killing the process.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.event = Event()
+        self.raised: list[int] = []
+        self.killed = threading.Event()
+        self.ended: threading.Event | None = None  # set when the thread that may kill the process has ended
+        self.replied = asyncio.Event()  # the loop has replied to the thread
+        self._kill, self._end = os.kill, signals._HypercornWorker._end
+        self._reply = signals._HypercornWorker._end_unless_stopping
+        arguments = {"shutdown_event": self.event, "config": types.SimpleNamespace(graceful_timeout=None)}
+        monkeypatch.setitem(sys.modules, "hypercorn", sys)
+        monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", arguments, raising=False)
+        monkeypatch.setattr(signals, "time", types.SimpleNamespace(sleep=lambda _: None))
+        monkeypatch.setattr(signals, "_STUCK", 60.0)
+        monkeypatch.setattr(signals._HypercornWorker, "_end", lambda worker: self.end(worker))
+        monkeypatch.setattr(signals._HypercornWorker, "_end_unless_stopping", lambda *both: self.reply(*both))
+        monkeypatch.setattr(signal, "raise_signal", self.raised.append)
+        monkeypatch.setattr(os, "kill", self.kill)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to this process."""
+        if self.ended is None:
+            self.ended = threading.Event()
+        self._kill(os.getpid(), signal.SIGTERM)
+
+    def kill(self, pid: int, number: int) -> None:
+        """Stand in for os.kill()."""
+        assert (pid, number) == (os.getpid(), signal.SIGKILL)
+        self.killed.set()
+
+    def end(self, worker: Any) -> None:
+        """Stand in for the function of the thread."""
+        assert self.ended is not None
+        self._end(worker)
+        self.ended.set()
+
+    def reply(self, worker: Any, replied: threading.Event) -> None:
+        """Stand in for the function that the thread has the loop call."""
+        self._reply(worker, replied)
+        self.replied.set()
+
+
 @pytest.fixture
-def worker_of_hypercorn(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """Make this process appear as one that hypercorn has started, without a limit for its requests."""
-    event = Event()
-    arguments = {"shutdown_event": event, "config": types.SimpleNamespace(graceful_timeout=None)}
-    monkeypatch.setitem(sys.modules, "hypercorn", sys)
-    monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", arguments, raising=False)
-    for name in ("_GRACEFUL", "_LEAST"):
-        monkeypatch.setattr(signals, name, 0.0)
-    return event
+def hypercorn(monkeypatch: pytest.MonkeyPatch) -> Iterator[HypercornWorker]:
+    """Make this process appear as one that hypercorn has started."""
+    worker = HypercornWorker(monkeypatch)
+    yield worker
+    assert worker.ended is None or worker.ended.wait(60.0)
 
 
 @pytest.mark.parametrize("stops", [True, False], ids=["the server stops", "only this worker got the signal"])
 async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_action(
-    room: Purgatory[Any],
-    clock: VirtualClock,
-    monkeypatch: pytest.MonkeyPatch,
-    worker_of_hypercorn: Event,
-    stops: bool,
+    room: Purgatory[Any], clock: VirtualClock, hypercorn: HypercornWorker, stops: bool
 ) -> None:
     """The default action follows when requests have had time to end, unless the parent process has set the event."""
-    decided = asyncio.Event()
-    raised: list[int] = []
-    decide = signals._HypercornWorker._end_unless_stopping
-
-    def decides(worker: Any, replied: threading.Event) -> None:
-        decide(worker, replied)
-        decided.set()
-
-    monkeypatch.setattr(signals._HypercornWorker, "_end_unless_stopping", decides)
-    monkeypatch.setattr(signal, "raise_signal", raised.append)
     async with purgatory_lifespan(room)(None):
         waiting = asyncio.create_task(room.park(Op(), ["a"]))
         await clock.settle()
-        assert not room.closed
         if stops:
-            worker_of_hypercorn.set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+            hypercorn.event.set()
+        hypercorn.terminate()
+        hypercorn.terminate()
         await waiting
         assert room.closed
-        await decided.wait()
-    assert raised == ([] if stops else [signal.SIGTERM])
+        await hypercorn.replied.wait()
+        assert hypercorn.raised == ([] if stops else [signal.SIGTERM])
+        assert not hypercorn.killed.is_set()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-async def test_a_worker_of_hypercorn_whose_loop_is_stuck_ends(
-    room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, worker_of_hypercorn: Event
+async def test_a_worker_of_hypercorn_whose_loop_is_stuck_is_killed(
+    room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, hypercorn: HypercornWorker
 ) -> None:
     """After SIGTERM, such a worker cannot answer, and hypercorn would wait for it for ever.
 
     The handler also runs while the main thread is in a system call, such as ``recv()``.
     """
-    killed = threading.Event()
-    send = os.kill
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.set() if number == signal.SIGKILL else send(pid, number))
-    monkeypatch.setattr(signals, "_STUCK", 0.01)
-    monkeypatch.setattr(signal, "raise_signal", lambda _: None)
     interrupts: list[tuple[int, bool]] = []
     monkeypatch.setattr(signal, "siginterrupt", lambda *arguments: interrupts.append(arguments))
+    monkeypatch.setattr(signals, "_STUCK", 0.0)
     async with purgatory_lifespan(room)(None):
         assert (signal.SIGTERM, True) in interrupts
-        worker_of_hypercorn.set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert killed.wait(60.0)  # the loop does not run
+        hypercorn.event.set()
+        hypercorn.terminate()
+        assert hypercorn.killed.wait(60.0)  # the loop does not run
 
 
-async def test_a_worker_of_hypercorn_that_has_shut_down_is_left_alone(
-    room: Purgatory[Any], monkeypatch: pytest.MonkeyPatch, worker_of_hypercorn: Event
+async def test_a_worker_of_hypercorn_that_a_thread_keeps_from_ending_is_killed(
+    room: Purgatory[Any], hypercorn: HypercornWorker
 ) -> None:
-    """What other code does after the purgatories have closed may take long; the signal has its default action again."""
-    asked, ended = threading.Event(), threading.Event()
-    monkeypatch.setattr(signal, "raise_signal", lambda _: pytest.fail("the process would end"))
-    monkeypatch.setattr(signals, "time", types.SimpleNamespace(sleep=lambda _: asked.wait(60.0)))
-    end = signals._HypercornWorker._end
-
-    def ends(worker: Any) -> None:
-        end(worker)
-        ended.set()
-
-    monkeypatch.setattr(signals._HypercornWorker, "_end", ends)
+    """Python waits for the threads of requests when the applications have shut down."""
     async with purgatory_lifespan(room)(None):
-        os.kill(os.getpid(), signal.SIGTERM)
-    asked.set()
-    await asyncio.to_thread(ended.wait, 60.0)
-    assert ended.is_set()
+        hypercorn.event.set()
+        hypercorn.terminate()
+        await hypercorn.replied.wait()
+        assert not hypercorn.killed.is_set()
+    assert await asyncio.to_thread(hypercorn.killed.wait, 60.0)
