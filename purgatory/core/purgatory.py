@@ -591,7 +591,10 @@ class PurgatoryCore:
                 if due_ms < self.timer._next_wake_ms:
                     self.timer._wake_earlier(due_ms)
             if self._notifier.active:
-                self._notifier.parked(operation)
+                if self.watcher_lists.deferred:  # observers must find that these operations have left their keys
+                    self._unlink_deferred()
+                if operation._op_state == PENDING:
+                    self._notifier.parked(operation)
         except BaseException:
             end(operation, CANCELLED, None)  # after this exception, no task will await the operation
             raise

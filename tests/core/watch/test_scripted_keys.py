@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from purgatory import Outcome, PurgatoryError
+from purgatory import Event, Observer, Outcome, PurgatoryError
+from purgatory.testing import ManualClock
 from tests.helpers import Boom, Op
-from tests.sansio import QuietPurgatory
+from tests.sansio import QuietPurgatory, make_purgatory
 
 
 class Key:
@@ -185,6 +186,40 @@ def test_a_key_that_ends_the_operation_being_parked_while_its_own_leaves(room: Q
     assert room.try_complete_else_watch(parking, [Ending()]) is (end == "force_complete")
     assert parking.outcome is (Outcome.CANCELLED if end == "cancel" else Outcome.COMPLETED)
     assert len(room) == 2
+    room._check()
+    close(room)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_observer_finds_that_an_operation_that_a_key_has_ended_has_left_its_key(ends: bool) -> None:
+    """``ends``: whether that operation's key then ends the operation being parked, which is not reported as parked."""
+    seen: list[Any] = []
+
+    class Watching(Observer):
+        def parked(self, event: Event) -> None:
+            seen.append((event.keys, room.is_watched(leaving), room.statistics().keys))
+
+        def cancelled(self, event: Event) -> None:
+            seen.append(event.keys)
+
+    room = make_purgatory(ManualClock(1_000), observers=[Watching()])
+    leaving, ended, parking, other = Acting(), Op(5), Op(5), Key()
+    room.try_complete_else_watch(ended, [leaving])
+    park(room, other)
+    seen.clear()
+
+    class Ending(Key):
+        def __eq__(self, _: object) -> bool:
+            if ended.cancel() and ends:
+                leaving.actions.append(parking.cancel)
+            return False
+
+        __hash__ = Key.__hash__
+
+    key = Ending()
+    room.try_complete_else_watch(parking, [key])
+    assert seen == [(leaving,), (key,) if ends else ((key,), False, 2)]
+    assert len(room) == 2 - ends
     room._check()
     close(room)
 
