@@ -46,8 +46,9 @@ _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", 
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 _GRACEFUL: Final = 3.0  # seconds; hypercorn's default
 _LEAST: Final = 1.0  # seconds in which answers are sent, whatever hypercorn's limit
-_STUCK: Final = 5.0  # seconds after which a loop without a turn is stuck, and so is a process that has shut down
+_STUCK: Final = 5.0  # seconds after which a loop without a turn is stuck
 _ASKED: Final = 1.0  # seconds between two times that the loop is asked for a reply
+_LEFT: Final = 30.0  # seconds in which the process ends when its lifespans have ended
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -66,12 +67,11 @@ class StopListener:
         self._hooks: list[CallHook] = []
         self._conditions: list[Callable[[], bool]] = []  # Hypercorn's
         self._poll: asyncio.TimerHandle | None = None
-        self._worker: _HypercornWorker | None = None
 
     def start(self) -> None:
         """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
-        worker = self._worker = _HypercornWorker.of_this_process(self._loop)
+        worker = _HypercornWorker.of_this_process(self._loop)
         if worker is not None:
             self._conditions.append(worker.is_told_to_stop)
         if threading.current_thread() is threading.main_thread():
@@ -97,8 +97,6 @@ class StopListener:
         in the meantime, that handler stays.
         """
         self._loop = None
-        if self._worker is not None:
-            self._worker.stopped = True
         for hook in self._hooks:
             hook.remove(self._notify)
         for handler in self._handlers:
@@ -202,7 +200,6 @@ class _HypercornWorker:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shutdown_event: Any, config: Any) -> None:
         self.is_told_to_stop: Callable[[], bool] = shutdown_event.is_set
-        self.stopped = False  # its applications have shut down
         self._loop = loop
         limit = getattr(config, "graceful_timeout", None)
         self._limit: float = max(_LEAST, _GRACEFUL if limit is None else limit)  # seconds
@@ -227,24 +224,34 @@ class _HypercornWorker:
             _thread.start_new_thread(self._end, ())
 
     def _end(self) -> None:
-        """Kill the process if its loop is stuck, or if a thread, for which Python waits, keeps it from ending.
+        """Kill the process if its loop is stuck, or if it still runs long after its lifespans have ended: Python waits
+        for the threads of requests.
 
         Run in a thread of its own.
         """
         time.sleep(self._limit)
-        while not self.stopped:
+        left = _LEFT
+        while left > 0:
             replied = threading.Event()
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            try:
                 self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
+            except RuntimeError:  # the loop is closed
+                time.sleep(_STUCK)
+                break
             if not replied.wait(_STUCK):
                 break
+            if _has_default_action():
+                left -= _ASKED
             time.sleep(_ASKED)
-        if self.stopped:
-            time.sleep(_STUCK)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _end_unless_stopping(self, replied: threading.Event) -> None:
         replied.set()
-        if not self.stopped and not self.is_told_to_stop():
+        if not _has_default_action() and not self.is_told_to_stop():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
+
+
+def _has_default_action() -> bool:
+    """Return whether SIGTERM would end this process, because its lifespans have ended."""
+    return signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

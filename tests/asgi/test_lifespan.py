@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from fastapi import FastAPI
 
 from purgatory import Purgatory, PurgatoryClosed
@@ -806,12 +807,12 @@ class HypercornWorker:
         self.replied.set()
 
 
-@pytest.fixture
-def hypercorn(monkeypatch: pytest.MonkeyPatch) -> Iterator[HypercornWorker]:
+@pytest_asyncio.fixture
+async def hypercorn(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HypercornWorker]:
     """Make this process appear as one that hypercorn has started."""
     worker = HypercornWorker(monkeypatch)
     yield worker
-    assert worker.ended is None or worker.ended.wait(60.0)
+    assert worker.ended is None or await asyncio.to_thread(worker.ended.wait, 60.0)
 
 
 @pytest.mark.parametrize("stops", [True, False], ids=["the server stops", "only this worker got the signal"])
@@ -854,10 +855,24 @@ async def test_a_worker_of_hypercorn_whose_loop_is_stuck_is_killed(
 async def test_a_worker_of_hypercorn_that_a_thread_keeps_from_ending_is_killed(
     room: Purgatory[Any], hypercorn: HypercornWorker
 ) -> None:
-    """Python waits for the threads of requests when the applications have shut down."""
-    async with purgatory_lifespan(room)(None):
-        hypercorn.event.set()
-        hypercorn.terminate()
-        await hypercorn.replied.wait()
+    """Python waits for the threads of requests when the applications have shut down, all of them."""
+    async with purgatory_lifespan(Purgatory[Any]("other"))(None):
+        async with purgatory_lifespan(room)(None):
+            hypercorn.event.set()
+            hypercorn.terminate()
+            await hypercorn.replied.wait()
+        for _ in range(100):
+            hypercorn.replied.clear()
+            await hypercorn.replied.wait()
         assert not hypercorn.killed.is_set()
     assert await asyncio.to_thread(hypercorn.killed.wait, 60.0)
+
+
+def test_a_worker_of_hypercorn_whose_loop_is_closed_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop cannot reply, and something else keeps the process from ending."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    worker = HypercornWorker(monkeypatch)
+    worker.ended = threading.Event()
+    signals._HypercornWorker(loop, worker.event, None)._end()
+    assert worker.killed.is_set()
