@@ -209,12 +209,14 @@ class _Client(Client):
     async def _close(self, status: int, do_cbs: bool = True) -> None:
         """Close the connection.  nats-py calls this method, too, when the connection is lost.
 
-        It first tries to send what it has not sent yet, and raises if the connection has been reset.
+        nats-py would first try to send what it has not sent yet, and leave its tasks and the socket behind if that
+        fails.  Nothing of it is needed: every message is followed by a ping whose answer is awaited.
         """
         if not self.ended.done():
             self.ended.set_result(None)
-        with contextlib.suppress(OSError):
-            await super()._close(status, do_cbs)
+        self._pending = []
+        self._pending_data_size = 0
+        await super()._close(status, do_cbs)
 
     def _connect_command(self) -> bytes:
         """Return the command that contains the credentials, which nats-py sends after the TLS handshake, if any.

@@ -30,7 +30,9 @@ from purgatory.relay import (
     TransactionalTransport,
     Transport,
 )
+from purgatory.relay.nats import _Client
 from tests.conftest import _LOOPS
+from tests.helpers import turns_until
 from tests.parts import missing
 from tests.relay.engines import ENGINES, SERVERS, Engine, NatsServer, PostgresServer
 from tests.relay.kit import Worker
@@ -792,6 +794,43 @@ async def test_a_connection_to_nats_that_ends_while_a_message_is_sent(
         await transport.publish("x")
         await transport.aclose()
     assert connections == 2
+    assert reported == []
+
+
+async def test_a_client_of_nats_that_cannot_send_what_it_has_left_is_closed(reported: list[dict[str, Any]]) -> None:
+    """The connection has been reset: no task of nats-py is left, and its socket is closed."""
+
+    class Refusing(_Client):
+        async def _process_connect_init(self) -> None:
+            await super()._process_connect_init()
+            assert self._transport is not None
+            self._transport.drain = self.refuse  # type: ignore[method-assign]
+
+        async def refuse(self) -> None:
+            raise ConnectionResetError
+
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        async for line in reader:
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+        closed.set()
+
+    async def ignore(_: Any) -> None:
+        pass
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        before = asyncio.all_tasks()
+        client = Refusing()
+        port = server.sockets[0].getsockname()[1]
+        await client.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, error_cb=ignore)
+        await client.subscribe("a", cb=ignore)
+        await client.close()
+        await closed.wait()
+        await turns_until(lambda: asyncio.all_tasks() <= before)
     assert reported == []
 
 
