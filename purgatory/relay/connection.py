@@ -115,6 +115,8 @@ class Connection:
         finally:
             self.lose(ConnectionAbortedError("the relay ended the connection"))
             unfinished = await end_tasks(self.tasks, self._clock, self._heartbeat_ms)
+            # The others are forgotten: the tracebacks of their errors refer to this object, and may keep a socket open.
+            self.tasks &= unfinished
         return unfinished
 
     def lose(self, reason: BaseException) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import weakref
 from collections.abc import Hashable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from purgatory import Outcome, Purgatory
 from purgatory.relay import MemoryTransport, Relay, RelayLost
 from purgatory.testing import VirtualClock
-from tests.helpers import Op, check, park, turns_until
+from tests.helpers import Op, check, during, park, turns_until
 from tests.relay.kit import Reached, Worker, workers
 
 
@@ -395,6 +396,32 @@ async def test_a_listen_that_does_not_end_when_cancelled_is_left_behind(
         assert worker.relay.statistics().connects == 2
         assert "did not end when they were cancelled" in caplog.text
         release.set()
+
+
+@pytest.mark.usefixtures("no_gc")
+async def test_what_a_cancelled_attempt_holds_is_freed_at_once(clock: VirtualClock) -> None:
+    """It may be a socket, which would otherwise stay open until the garbage collector runs."""
+
+    class Socket:
+        pass
+
+    sockets: list[weakref.ref[Socket]] = []
+
+    class Unconfirmed(MemoryTransport):
+        async def listen(self, subscribed: Any, received: Any) -> None:
+            socket = Socket()
+            sockets.append(weakref.ref(socket))
+            await self.endless()
+
+        async def endless(self) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    relay = Relay(Purgatory[Any]("test", clock=clock), Unconfirmed(clock=clock), heartbeat=1.0)
+    await during(clock, 30.0, relay.__aenter__())
+    assert len(sockets) > 3
+    assert [socket() for socket in sockets[:-1]] == [None] * (len(sockets) - 1)
+    await relay.aclose()
+    assert sockets[-1]() is None
 
 
 async def test_an_outage_is_logged_once(clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
