@@ -71,7 +71,7 @@ class StopListener:
     def start(self) -> None:
         """Chain the main thread's signal handlers and the server's method, and poll Hypercorn's events."""
         self._loop = asyncio.get_running_loop()
-        worker = _HypercornWorker.of_this_process(self._loop)
+        worker = _HypercornWorker.of_this_process(self._loop, self._conditions)
         if worker is not None:
             self._conditions.append(worker.is_told_to_stop)
         if threading.current_thread() is threading.main_thread():
@@ -157,7 +157,7 @@ class _SharedHandler:
         self.callbacks.pop(callback, None)
         installed: object = signal.getsignal(self._number)
         if installed is self and not self.callbacks:
-            _set_handler(self._number, self.replaced)
+            _set_handler(self._number, self.replaced, like=self.replaced)
 
 
 def _shared_handler(number: int, callback: Callable[[], object], default: _Handler | None) -> _SharedHandler | None:
@@ -177,41 +177,52 @@ def _shared_handler(number: int, callback: Callable[[], object], default: _Handl
     else:
         return None
     handler.callbacks[callback] = None
-    _set_handler(number, handler, interrupts=handler.previous is default)
+    _set_handler(number, handler, like=handler.replaced)
     return handler
 
 
-def _set_handler(number: int, handler: _Handler | signal.Handlers, *, interrupts: bool = False) -> None:
-    """Install the handler.
+def _set_handler(number: int, handler: _Handler | signal.Handlers, *, like: _Handler | signal.Handlers) -> None:
+    """Install the handler.  ``like``: treat system calls that the signal interrupts as if this handler were installed.
 
-    ``interrupts``: whether it also runs while the main thread is in a system call that blocks.  Otherwise, the call is
-    restarted first, as the event loops have it.
+    The kernel restarts them after the handler of an event loop.  Otherwise, for example, Ctrl-C ends a blocking call.
     """
     signal.signal(number, handler)
     if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(number, interrupts)
+        of_loop = isinstance(getattr(like, "__self__", None), asyncio.AbstractEventLoop)  # uvloop's
+        restarts = of_loop or getattr(like, "__module__", None) == "asyncio.unix_events"
+        signal.siginterrupt(number, not restarts)
 
 
 class _HypercornWorker:
     """This process, which Hypercorn's parent process has started.
 
-    ``shutdown_event`` and ``config``: the arguments of the process.
+    ``is_told_to_stop``: whether the parent process has set the event.  ``conditions``: one of them is true while the
+    process is stopping, for whatever reason.  ``config``: Hypercorn's.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, shutdown_event: Any, config: Any) -> None:
-        self.is_told_to_stop: Callable[[], bool] = shutdown_event.is_set
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        conditions: list[Callable[[], bool]],
+        is_told_to_stop: Callable[[], bool],
+        config: Any,
+    ) -> None:
+        self.is_told_to_stop = is_told_to_stop
         self._loop = loop
+        self._conditions = conditions
         limit = getattr(config, "graceful_timeout", None)
         self._limit: float = max(_LEAST, _GRACEFUL if limit is None else limit)  # seconds
         self._is_ending = False
 
     @classmethod
-    def of_this_process(cls, loop: asyncio.AbstractEventLoop) -> "_HypercornWorker | None":
+    def of_this_process(
+        cls, loop: asyncio.AbstractEventLoop, conditions: list[Callable[[], bool]]
+    ) -> "_HypercornWorker | None":
         if "hypercorn" not in sys.modules:
             return None
         arguments = getattr(multiprocessing.current_process(), "_kwargs", None) or {}
-        event = arguments.get("shutdown_event")
-        return cls(loop, event, arguments.get("config")) if callable(getattr(event, "is_set", None)) else None
+        is_set = getattr(arguments.get("shutdown_event"), "is_set", None)
+        return cls(loop, conditions, is_set, arguments.get("config")) if callable(is_set) else None
 
     def end_later(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM: end the process when the requests have had time to end, unless it is stopping by then.
@@ -232,22 +243,21 @@ class _HypercornWorker:
         time.sleep(self._limit)
         left = _LEFT
         while left > 0:
-            replied = threading.Event()
+            replied, closed = threading.Event(), False
             try:
                 self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
-            except RuntimeError:  # the loop is closed
-                time.sleep(_STUCK)
+            except RuntimeError:
+                closed = True
+            if not closed and not replied.wait(_STUCK):
                 break
-            if not replied.wait(_STUCK):
-                break
-            if _has_default_action():
+            if closed or _has_default_action():
                 left -= _ASKED
             time.sleep(_ASKED)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _end_unless_stopping(self, replied: threading.Event) -> None:
         replied.set()
-        if not _has_default_action() and not self.is_told_to_stop():
+        if not _has_default_action() and not any(condition() for condition in self._conditions):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
 

@@ -874,5 +874,51 @@ def test_a_worker_of_hypercorn_whose_loop_is_closed_is_killed(monkeypatch: pytes
     loop.close()
     worker = HypercornWorker(monkeypatch)
     worker.ended = threading.Event()
-    signals._HypercornWorker(loop, worker.event, None)._end()
+    signals._HypercornWorker(loop, [], worker.event.is_set, None)._end()
     assert worker.killed.is_set()
+
+
+async def test_a_worker_of_hypercorn_that_has_reached_its_limit_of_requests_is_stopping(
+    monkeypatch: pytest.MonkeyPatch, hypercorn: HypercornWorker
+) -> None:
+    """The default action of SIGTERM does not follow, although the parent process has not set the event."""
+    listener = StopListener(lambda: None, of_lifespan=False)
+    listener.start()
+    monkeypatch.setattr(signals, "stopping_method", lambda _: None)
+    monkeypatch.setattr(signals, "limit_reached", lambda _: lambda: True)
+    listener.watch(sys._getframe())
+    hypercorn.terminate()
+    await hypercorn.replied.wait()
+    listener.stop()
+    assert hypercorn.raised == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "siginterrupt"), reason="Windows has no siginterrupt()")
+@pytest.mark.parametrize("of_loop", [False, True])
+async def test_whether_a_signal_interrupts_system_calls_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch, of_loop: bool
+) -> None:
+    """With a handler of an event loop, they are restarted; with any other one, such as that of Ctrl-C, they are not."""
+    loop = asyncio.get_running_loop()
+    original = signal.getsignal(signal.SIGINT)
+    if of_loop:
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+    calls: list[tuple[int, bool]] = []
+    siginterrupt = signal.siginterrupt
+
+    def record(number: int, interrupts: bool) -> None:
+        calls.append((number, interrupts))
+        siginterrupt(number, interrupts)
+
+    monkeypatch.setattr(signal, "siginterrupt", record)
+    try:
+        listener = StopListener(lambda: None, of_lifespan=False)
+        listener.start()
+        assert (signal.SIGINT, not of_loop) in calls
+        calls.clear()
+        listener.stop()
+        assert (signal.SIGINT, not of_loop) in calls
+    finally:
+        if of_loop:
+            loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, original)
