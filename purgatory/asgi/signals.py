@@ -103,7 +103,7 @@ class StopListener:
             handler.remove(self._notify)
         self._hooks.clear()
         self._handlers.clear()
-        self._conditions.clear()
+        self._conditions = []  # not clear(): another listener's handler may still ask the old ones
         if self._poll is not None:
             self._poll.cancel()
 

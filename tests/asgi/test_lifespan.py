@@ -878,6 +878,21 @@ def test_a_worker_of_hypercorn_whose_loop_is_closed_is_killed(monkeypatch: pytes
     assert worker.killed.is_set()
 
 
+async def test_the_first_application_of_a_worker_of_hypercorn_shuts_down_first(hypercorn: HypercornWorker) -> None:
+    """The worker is still stopping then, so the default action of SIGTERM does not follow."""
+    first, second = (StopListener(lambda: None, of_lifespan=False) for _ in range(2))
+    first.start()
+    second.start()
+    hypercorn.event.set()
+    hypercorn.terminate()
+    first.stop()
+    for _ in range(2):
+        hypercorn.replied.clear()
+        await hypercorn.replied.wait()
+    second.stop()
+    assert hypercorn.raised == []
+
+
 async def test_a_worker_of_hypercorn_that_has_reached_its_limit_of_requests_is_stopping(
     monkeypatch: pytest.MonkeyPatch, hypercorn: HypercornWorker
 ) -> None:
