@@ -13,8 +13,9 @@ to detect a stop:
     event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
     send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
     these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
-    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck
-    or a thread does not end, the process ends after the time that Hypercorn gives requests to end.
+    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck,
+    the process ends after the time that Hypercorn gives requests to end, and half a minute later, if a thread does not
+    end.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
