@@ -31,9 +31,9 @@ class UnreadableKey:
     __slots__ = ("entry", "failures", "reported")
 
     def __init__(self, entry: Entry, reported: Errors) -> None:
-        self.entry = entry
-        self.failures = 1
-        self.reported = reported
+        self.entry: Entry = entry
+        self.failures: int = 1
+        self.reported: Errors = reported
 
 
 _Due = deque[tuple[int, UnreadableKey]]  # (since when, key), in this order
