@@ -14,8 +14,8 @@ to detect a stop:
     send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
     these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
     only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck,
-    the process ends after the time that Hypercorn gives requests to end, and half a minute later, if a thread does not
-    end.
+    the process ends after the time that Hypercorn gives requests to end, and in any other case, for example, because
+    of a thread that does not end, after the time that it then gives applications to shut down.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
@@ -46,10 +46,10 @@ __all__ = ["StopListener"]
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name))
 _POLL: Final = 0.05  # seconds; hypercorn itself polls every 0.1 s
 _GRACEFUL: Final = 3.0  # seconds; hypercorn's default
+_SHUTDOWN: Final = 60.0  # seconds; hypercorn's default
 _LEAST: Final = 1.0  # seconds in which answers are sent, whatever hypercorn's limit
 _STUCK: Final = 5.0  # seconds after which a loop without a turn is stuck
 _ASKED: Final = 1.0  # seconds between two times that the loop is asked for a reply
-_LEFT: Final = 30.0  # seconds in which the process ends when its lifespans have ended
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -211,8 +211,10 @@ class _HypercornWorker:
         self.is_told_to_stop = is_told_to_stop
         self._loop = loop
         self._conditions = conditions
-        limit = getattr(config, "graceful_timeout", None)
-        self._limit: float = max(_LEAST, _GRACEFUL if limit is None else limit)  # seconds
+        graceful = getattr(config, "graceful_timeout", None)
+        self._graceful: float = max(_LEAST, _GRACEFUL if graceful is None else graceful)  # seconds
+        shutdown = getattr(config, "shutdown_timeout", None)
+        self._shutdown: float = max(_LEAST, _SHUTDOWN if shutdown is None else shutdown)  # seconds
         self._is_ending = False
 
     @classmethod
@@ -236,33 +238,24 @@ class _HypercornWorker:
             _thread.start_new_thread(self._end, ())
 
     def _end(self) -> None:
-        """Kill the process if its loop is stuck, or if it still runs long after its lifespans have ended: Python waits
-        for the threads of requests.
+        """Kill the process if its loop is stuck, or when it has had all the time that Hypercorn gives it.
 
         Run in a thread of its own.
         """
-        time.sleep(self._limit)
-        left = _LEFT
+        time.sleep(self._graceful)
+        left = self._shutdown
         while left > 0:
-            replied, closed = threading.Event(), False
-            try:
+            replied = threading.Event()
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._end_unless_stopping, replied, context=Context())
-            except RuntimeError:
-                closed = True
-            if not closed and not replied.wait(_STUCK):
-                break
-            if closed or _has_default_action():
-                left -= _ASKED
+                if not replied.wait(_STUCK):
+                    break
+            left -= _ASKED
             time.sleep(_ASKED)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _end_unless_stopping(self, replied: threading.Event) -> None:
         replied.set()
-        if not _has_default_action() and not any(condition() for condition in self._conditions):
+        if not any(condition() for condition in self._conditions):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
-
-
-def _has_default_action() -> bool:
-    """Return whether SIGTERM would end this process, because its lifespans have ended."""
-    return signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

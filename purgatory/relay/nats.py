@@ -165,8 +165,8 @@ class NatsTransport:
             async with self._loop_lock.publishing() as use:
                 connection = use.connection
                 if connection is None or connection.is_closed:
-                    self._publish_error = None
                     connection = use.connection = await self._connect(self._publish_failed)
+                    self._publish_error = None  # by now, the end of the previous connection has been noted
                     self._max_payload = min(_MAX_PAYLOAD, connection.max_payload)
                 try:
                     await connection.publish(self._subject, payload.encode())

@@ -760,7 +760,7 @@ async def test_hypercorns_shutdown_event_counts_as_a_signal(
 
 
 class HypercornWorker:
-    """This process, as one that hypercorn has started, without a limit for its requests, and with pauses of no length.
+    """This process, as one that hypercorn has started, without limits, and with pauses of no length.
 
     ``event``: the one that the parent process sets.  ``raised``: the signals that the process has sent itself.
     ``killed``: set instead of killing the process.
@@ -774,7 +774,8 @@ class HypercornWorker:
         self.replied = asyncio.Event()  # the loop has replied to the thread
         self._kill, self._end = os.kill, signals._HypercornWorker._end
         self._reply = signals._HypercornWorker._end_unless_stopping
-        arguments = {"shutdown_event": self.event, "config": types.SimpleNamespace(graceful_timeout=None)}
+        self.config = types.SimpleNamespace(graceful_timeout=None, shutdown_timeout=1e9)
+        arguments = {"shutdown_event": self.event, "config": self.config}
         monkeypatch.setitem(sys.modules, "hypercorn", sys)
         monkeypatch.setattr(multiprocessing.current_process(), "_kwargs", arguments, raising=False)
         monkeypatch.setattr(signals, "time", types.SimpleNamespace(sleep=lambda _: None))
@@ -812,6 +813,7 @@ async def hypercorn(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HypercornW
     """Make this process appear as one that hypercorn has started."""
     worker = HypercornWorker(monkeypatch)
     yield worker
+    monkeypatch.setattr(signals, "_ASKED", 1e9)  # the time is over
     assert worker.ended is None or await asyncio.to_thread(worker.ended.wait, 60.0)
 
 
@@ -830,7 +832,7 @@ async def test_sigterm_in_a_worker_of_hypercorn_answers_before_its_default_actio
         await waiting
         assert room.closed
         await hypercorn.replied.wait()
-        assert hypercorn.raised == ([] if stops else [signal.SIGTERM])
+        assert set(hypercorn.raised) == (set() if stops else {signal.SIGTERM})
         assert not hypercorn.killed.is_set()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -852,20 +854,16 @@ async def test_a_worker_of_hypercorn_whose_loop_is_stuck_is_killed(
         assert hypercorn.killed.wait(60.0)  # the loop does not run
 
 
-async def test_a_worker_of_hypercorn_that_a_thread_keeps_from_ending_is_killed(
+async def test_a_worker_of_hypercorn_that_does_not_shut_down_in_time_is_killed(
     room: Purgatory[Any], hypercorn: HypercornWorker
 ) -> None:
-    """Python waits for the threads of requests when the applications have shut down, all of them."""
-    async with purgatory_lifespan(Purgatory[Any]("other"))(None):
-        async with purgatory_lifespan(room)(None):
-            hypercorn.event.set()
-            hypercorn.terminate()
-            await hypercorn.replied.wait()
-        for _ in range(100):
-            hypercorn.replied.clear()
-            await hypercorn.replied.wait()
-        assert not hypercorn.killed.is_set()
-    assert await asyncio.to_thread(hypercorn.killed.wait, 60.0)
+    """Its loop runs, but hypercorn may wait for a client that does not read, or Python for a thread."""
+    hypercorn.config.shutdown_timeout = 3
+    async with purgatory_lifespan(room)(None):
+        hypercorn.event.set()
+        hypercorn.terminate()
+        assert await asyncio.to_thread(hypercorn.killed.wait, 60.0)
+    assert hypercorn.raised == []
 
 
 def test_a_worker_of_hypercorn_whose_loop_is_closed_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -915,7 +913,8 @@ async def test_whether_a_signal_interrupts_system_calls_stays_the_same(
 ) -> None:
     """With a handler of an event loop, they are restarted; with any other one, such as that of Ctrl-C, they are not."""
     loop = asyncio.get_running_loop()
-    original = signal.getsignal(signal.SIGINT)
+    original = signal.getsignal(signal.SIGINT)  # it is ignored in a process in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if of_loop:
         loop.add_signal_handler(signal.SIGINT, lambda: None)
     calls: list[tuple[int, bool]] = []
