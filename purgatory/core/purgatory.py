@@ -744,11 +744,11 @@ class PurgatoryCore:
         watch = entry.after
         while watch is not None and watch is not entry:
             operation = watch.operation
-            assert operation is not None
-            if operation._op_id > newest:
-                break
-            if self._try(operation):
-                done += 1
+            if operation is not None:  # None if it has ended during this check, and its key raised then
+                if operation._op_id > newest:
+                    break
+                if self._try(operation):
+                    done += 1
             watch = watch.after  # a removed watch still leads to the watches after it: see Watch
         return done
 

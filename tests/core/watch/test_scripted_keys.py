@@ -248,6 +248,24 @@ def test_a_key_that_ends_the_operation_being_refused_while_its_own_leaves(room: 
     close(room)
 
 
+def test_a_key_that_raises_as_the_check_of_its_watchers_ends_the_last_one(room: QuietPurgatory) -> None:
+    """The check goes on after that watcher, whose entry stays as a tombstone, and the error is reported."""
+    key = Acting()
+
+    def end_the_last(_: Op) -> None:
+        key.actions.append(boom)
+        assert last.cancel()
+
+    first, last = Op(5, on_complete=end_the_last), Op(5)
+    for operation in (first, last):
+        room.try_complete_else_watch(operation, [key])
+    first.ready = True
+    assert room.check_and_complete(key) == 1
+    assert (first.outcome, last.outcome) == (Outcome.COMPLETED, Outcome.CANCELLED)
+    assert [type(error) for error in room.reported] == [Boom]
+    close(room)
+
+
 def test_a_key_that_submits_an_operation_while_its_own_leaves_is_refused(room: QuietPurgatory) -> None:
     """The operation has ended, the error of its key is reported, and nothing else is parked."""
     leaving, operation = Acting(), Op(5)
