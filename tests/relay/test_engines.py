@@ -797,6 +797,34 @@ async def test_a_connection_to_nats_that_ends_while_a_message_is_sent(
     assert reported == []
 
 
+async def test_a_connection_to_nats_that_ends_as_the_next_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end, which is noted in the next turn of the loop, is not that of the new connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        async for line in reader:
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        connect, clients = transport._connect, []
+
+        async def connecting(failed: Any) -> _Client:
+            clients.append(await connect(failed))
+            return clients[-1]
+
+        monkeypatch.setattr(transport, "_connect", connecting)
+        await transport.publish("x")
+        closing = asyncio.create_task(clients[0].close())
+        await asyncio.sleep(0)  # it is closed now
+        await transport.publish("x")
+        await closing
+        await transport.aclose()
+    assert len(clients) == 2
+
+
 async def test_a_client_of_nats_that_cannot_send_what_it_has_left_is_closed(reported: list[dict[str, Any]]) -> None:
     """The connection has been reset: no task of nats-py is left, and its socket is closed."""
 
