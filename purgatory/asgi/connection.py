@@ -21,8 +21,8 @@ operation waits, a *reader* (see rule 5) awaits ``receive()``.  The rules are:
     worker, the ``receive()`` always stays pending, because any ``receive()`` after a cancelled one returns a
     disconnect.  If a ``receive()`` that stays pending raises, the handler's next ``receive()`` raises that error,
     because the server need not raise it again.
-7.  The reader stops if it reads a part of a body after the end of the body: then ``receive()`` belongs to a middleware
-    that returns the body again and again, perhaps without ever suspending, and never a disconnect.
+7.  The reader stops for good if a part of a body comes after the end of the body: then ``receive()`` belongs to a
+    middleware that returns the body again and again, perhaps without ever suspending, and never a disconnect.
 """
 
 import asyncio
