@@ -9,13 +9,13 @@ to detect a stop:
     installed when the application starts is replaced by one that calls the original handler.  Whether the server uses
     ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: ``loop.add_signal_handler`` also installs a
     handler and is driven by the wake-up file descriptor, which is left alone.
-*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not handle SIGTERM: their parent sets an
+*   **Hypercorn's shutdown event.** The processes that ``hypercorn`` starts do not handle SIGTERM: their parent sets an
     event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
-    send the signal to all processes of a service, and the parent sends it to the others as soon as one has ended, while
-    these may still be answering.  Its default action would end them at once, so these processes get a handler.  It
-    only answers the parked requests, because the parent sets the event, too.  If it does not, or if the loop is stuck,
-    the process ends after the time that Hypercorn gives requests to end, and in any other case, for example, because
-    of a thread that does not end, after the time that it then gives applications to shut down.
+    send the signal to all processes of a service, and the parent, when it stops, sends it to the others as soon as one
+    has ended, while these may still be answering.  Its default action would end them at once, so these processes get a
+    handler.  It only answers the parked requests, because the parent sets the event, too.  If it does not, or if the
+    loop is stuck, the process ends after the time that Hypercorn gives requests to end, and in any other case, for
+    example, because of a thread that does not end, after the time that it then gives applications to shut down.
 *   **The server itself.**  A server that limits the requests of a worker (``--limit-max-requests``, ``--max-requests``)
     stops without a signal, and so does uvicorn if its ``should_exit`` is set.  :mod:`.servers` describes how such a
     stop is detected.
