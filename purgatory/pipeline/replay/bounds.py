@@ -75,9 +75,10 @@ class Waits:
 
     The times are in milliseconds on one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
     ``on_deadline``: whether the timer expired the operation.  ``since_ms``: the beginning of the selected time;
-    operations that parked earlier are not counted, and only wait.  ``process_last_ms``: the time of the last record of
-    the process, if it is later than all of these times.  Pending operations wait until then, and no operation waits
-    longer.
+    operations that parked earlier are not counted, and only wait.  ``selected``: which operations are counted instead,
+    if the process's wall clock was changed, so that they are not those that parked at ``since_ms`` or later.
+    ``process_last_ms``: the time of the last record of the process, if it is later than all of these times.  Pending
+    operations wait until then, and no operation waits longer.
     """
 
     parked_ms: Any
@@ -89,11 +90,12 @@ class Waits:
     keys: Sequence[Sequence[str]]
     since_ms: int = _BEGINNING_MS
     process_last_ms: int = _BEGINNING_MS
+    selected: Any = None
 
     @property
     def counted(self) -> Any:
-        """Which operations are counted: those that parked at ``since_ms`` or later."""
-        return self.parked_ms >= self.since_ms
+        """Which operations are counted."""
+        return self.parked_ms >= self.since_ms if self.selected is None else self.selected
 
 
 @dataclass(frozen=True, slots=True)

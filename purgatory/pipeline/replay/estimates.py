@@ -212,7 +212,7 @@ def _estimate_piece(
     since_ms: int | None,
     last_of_source_ms: Mapping[str, int],
 ) -> list[Any]:
-    table = table.sort_by([("parked_at", "ascending"), ("op_id", "ascending")])
+    table = table.take(np.lexsort((table["op_id"].to_numpy(), trace_of(table).parked_ms)))
     trace = trace_of(table)
     reason = impossible(table, trace, piece)
     if reason is not None:
@@ -223,9 +223,15 @@ def _estimate_piece(
     known = marked.is_valid().to_numpy(zero_copy_only=False)
     closing = marked.fill_null(False).to_numpy(zero_copy_only=False)
     on_deadline = expired & np.where(known, ~closing, trace.finished_ms >= trace.deadline_ms)
-    anchor = int(table["anchor_ms"][0].as_py())
-    begin = int(trace.parked_ms.min()) if since_ms is None else since_ms - anchor
-    process_last = last_of_source_ms[piece.owner[0]] - anchor
+    # The wall clock is the process's own clock plus the anchor, which differs between files if that clock was changed.
+    anchors = table["anchor_ms"].to_numpy()
+    anchor = int(anchors[0])
+    selected = None
+    begin = int(trace.parked_ms.min())
+    if since_ms is not None:
+        selected = trace.parked_ms + anchors >= since_ms
+        begin = since_ms - int((anchors[selected] if selected.any() else anchors[-1:]).max())
+    process_last = last_of_source_ms[piece.owner[0]] - int(anchors[-1])
     waits = Waits(
         trace.parked_ms,
         trace.deadline_ms,
@@ -236,6 +242,7 @@ def _estimate_piece(
         _keys(table),
         begin,
         process_last,
+        selected,
     )
     pending = trace.outcomes == OUTCOMES.index(PENDING)
     known = (trace.finished_ms >= begin) | pending  # the others have ended before

@@ -210,6 +210,37 @@ def test_operations_that_parked_before_since_wait_and_are_not_counted(
     assert "other kinds" not in said
 
 
+@pytest.mark.parametrize(("change", "since", "counted"), [(-6_000, 3_000, 2), (60_000, 66_000, 2), (60_000, 67_001, 1)])
+def test_a_wall_clock_that_was_changed_does_not_change_which_operations_are_counted(
+    spark: Any, tmp_path: pathlib.Path, change: int, since: int, counted: int
+) -> None:
+    """After the change, the files have another anchor; a selection refers to the recorded times."""
+    rows = [row(number, at, at + 100, "completed") for number, at in enumerate((0, 1_000, 5_000))]
+    for number, own in enumerate((7_000, 12_000), 3):
+        at = own + change
+        rows.append(row(number, at, at + 100, "completed") | {"anchor_ms": BEGIN_MS - 5_000 + change})
+    for number, some in enumerate((rows[:3], rows[3:])):
+        pq.write_table(pa.Table.from_pylist(some, schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
+    selection = Selection(BEGIN_MS + since)
+    found = estimate_journal(spark, str(tmp_path), [Scenario(120_000), Scenario(max_parked=1)], selection=selection)
+    for estimated in found.table.to_pylist():
+        assert estimated["completed_high"] == counted
+        assert (estimated["peak_low"], estimated["peak_high"]) == (1, 1)
+    assert found.operations == counted
+
+
+def test_a_pending_operation_does_not_wait_longer_by_the_change_of_a_wall_clock(
+    spark: Any, tmp_path: pathlib.Path
+) -> None:
+    """It waits until the last record, 8 seconds later on the process's own clock."""
+    pending = row(1, 0, 0, "pending", deadline=BEGIN_MS + 60_000) | {"finished_at": None}
+    last = row(2, 8_000 + 60_000, 8_000 + 60_000, "completed") | {"anchor_ms": BEGIN_MS - 5_000 + 60_000}
+    for number, some in enumerate((pending, last)):
+        pq.write_table(pa.Table.from_pylist([some], schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
+    found = estimate_journal(spark, str(tmp_path), [Scenario(10_000)])
+    assert [one["expired_low"] for one in found.table.to_pylist()] == [0, 0]
+
+
 # Three runs of a server, one after another, each with the purgatories p and q.  The first two have pending operations.
 RUNS = (("first", 0, 1_500), ("second", 2_000, 6_000), ("third", 6_500, 9_000))
 
