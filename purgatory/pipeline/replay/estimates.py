@@ -230,7 +230,7 @@ def _estimate_piece(
     begin = int(trace.parked_ms.min())
     if since_ms is not None:
         selected = trace.parked_ms + anchors >= since_ms
-        begin = since_ms - int((anchors[selected] if selected.any() else anchors[-1:]).max())
+        begin = since_ms - int(anchors[selected.argmax()] if selected.any() else anchors[-1])
     process_last = last_of_source_ms[piece.owner[0]] - int(anchors[-1])
     waits = Waits(
         trace.parked_ms,

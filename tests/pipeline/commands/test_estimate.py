@@ -210,16 +210,20 @@ def test_operations_that_parked_before_since_wait_and_are_not_counted(
     assert "other kinds" not in said
 
 
-@pytest.mark.parametrize(("change", "since", "counted"), [(-6_000, 3_000, 2), (60_000, 66_000, 2), (60_000, 67_001, 1)])
+@pytest.mark.parametrize(
+    ("change", "since", "counted"),
+    [(-6_000, 3_000, 2), (60_000, 66_000, 2), (60_000, 67_001, 1), (60_000, 500, 4)],
+)
 def test_a_wall_clock_that_was_changed_does_not_change_which_operations_are_counted(
     spark: Any, tmp_path: pathlib.Path, change: int, since: int, counted: int
 ) -> None:
     """After the change, the files have another anchor; a selection refers to the recorded times."""
-    rows = [row(number, at, at + 100, "completed") for number, at in enumerate((0, 1_000, 5_000))]
+    rows = [row(number, at, 100 + at, "completed") for number, at in enumerate((0, 1_000, 5_000))]
+    rows.append(row(9, 50, 120, "completed"))  # ends before every selected time, and waits beside another
     for number, own in enumerate((7_000, 12_000), 3):
         at = own + change
         rows.append(row(number, at, at + 100, "completed") | {"anchor_ms": BEGIN_MS - 5_000 + change})
-    for number, some in enumerate((rows[:3], rows[3:])):
+    for number, some in enumerate((rows[:4], rows[4:])):
         pq.write_table(pa.Table.from_pylist(some, schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
     selection = Selection(BEGIN_MS + since)
     found = estimate_journal(spark, str(tmp_path), [Scenario(120_000), Scenario(max_parked=1)], selection=selection)
