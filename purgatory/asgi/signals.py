@@ -9,7 +9,7 @@ to detect a stop:
     installed when the application starts is replaced by one that calls the original handler.  Whether the server uses
     ``signal.signal`` or ``loop.add_signal_handler`` makes no difference: ``loop.add_signal_handler`` also installs a
     handler and is driven by the wake-up file descriptor, which is left alone.
-*   **Hypercorn's shutdown event.** The processes that ``hypercorn`` starts do not handle SIGTERM: their parent sets an
+*   **Hypercorn's shutdown event.**  The processes that ``hypercorn`` starts do not handle SIGTERM: their parent sets an
     event that they poll.  The event is an argument of the process and is also polled here.  But a service manager may
     send the signal to all processes of a service, and the parent, when it stops, sends it to the others as soon as one
     has ended, while these may still be answering.  Its default action would end them at once, so these processes get a

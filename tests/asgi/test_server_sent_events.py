@@ -145,7 +145,7 @@ async def test_a_head_request_gets_the_headers_only(purgatory: Purgatory[Any], c
 async def test_a_middleware_that_returns_the_body_again_and_again_does_not_stall_the_loop(
     clock: VirtualClock, make: Any
 ) -> None:
-    """Its ``receive()`` never suspends and never returns a disconnect; the stream goes on, and ends as any other."""
+    """Its ``receive()`` never suspends and never returns a disconnect; events are sent until the purgatory closes."""
     room = Purgatory[Any]("test", clock=clock)
     app, calls = make(room), 0
 

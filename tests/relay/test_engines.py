@@ -732,12 +732,24 @@ async def test_a_server_that_allows_shorter_payloads(engine: Engine) -> None:
         await asyncio.to_thread(server.close)
 
 
+INFO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n'
+
+
+async def serve_nats(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection as a NATS server that answers pings, and does nothing else."""
+    writer.write(INFO)
+    async for line in reader:
+        if line.startswith(b"PING"):
+            writer.write(b"PONG\r\n")
+    writer.close()
+
+
 async def test_the_nats_server_has_read_a_command_when_it_confirms() -> None:
     """A ping follows each subscription and each message, so its answer, or an error before it, is about them."""
     commands: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        writer.write(INFO)
         async for line in reader:
             commands.append(line.split()[0])
             if commands[-1] == b"PING":
@@ -776,7 +788,7 @@ async def test_a_connection_to_nats_that_ends_while_a_message_is_sent(
         nonlocal connections
         connections += 1
         fails = connections == 1
-        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        writer.write(INFO)
         async for line in reader:
             if line.startswith(b"PUB") and fails:
                 break
@@ -799,15 +811,7 @@ async def test_a_connection_to_nats_that_ends_while_a_message_is_sent(
 
 async def test_a_connection_to_nats_that_ends_as_the_next_message_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end, which is noted in the next turn of the loop, is not that of the new connection."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
-        async for line in reader:
-            if line.startswith(b"PING"):
-                writer.write(b"PONG\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(serve_nats, "127.0.0.1", 0) as server:
         transport = NatsTransport(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         connect, clients = transport._connect, []
 
@@ -840,11 +844,7 @@ async def test_a_client_of_nats_that_cannot_send_what_it_has_left_is_closed(repo
     closed = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
-        async for line in reader:
-            if line.startswith(b"PING"):
-                writer.write(b"PONG\r\n")
-        writer.close()
+        await serve_nats(reader, writer)
         closed.set()
 
     async def ignore(_: Any) -> None:
@@ -869,7 +869,7 @@ async def test_an_answer_of_nats_to_a_call_that_was_given_up_is_no_error(caplog:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving.append(asyncio.current_task())
-        writer.write(b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        writer.write(INFO)
         pings = 0
         async for line in reader:
             if line.startswith(b"PING"):

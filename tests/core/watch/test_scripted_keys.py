@@ -167,24 +167,41 @@ def test_a_key_that_ends_another_operation_while_its_own_leaves(room: QuietPurga
     close(room)
 
 
+class Ending(Key):
+    """A key that cancels an operation when it is compared, whose own key then runs an action at its next hash."""
+
+    def __init__(self, ended: Op, leaving: Acting, action: Callable[[], object] | None) -> None:
+        super().__init__()
+        self.ended, self.leaving, self.action = ended, leaving, action
+
+    def __eq__(self, _: object) -> bool:
+        if self.ended.cancel() and self.action is not None:
+            self.leaving.actions.append(self.action)
+        return False
+
+    __hash__ = Key.__hash__
+
+
 @pytest.mark.parametrize("end", ["cancel", "force_complete"])
-def test_a_key_that_ends_the_operation_being_parked_while_its_own_leaves(room: QuietPurgatory, end: str) -> None:
-    """The key's own operation ended while keys were compared, so it leaves its key before the call returns."""
-    leaving, ended, parking = Acting(), Op(5), Op(5)
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_key_that_ends_the_operation_being_submitted_while_its_own_leaves(
+    room: QuietPurgatory, refused: bool, end: str
+) -> None:
+    """The key's own operation ended while keys were compared, so it leaves its key before the call returns.
+
+    ``refused``: whether another key raises; the operation keeps the outcome that it got while it was removed.
+    """
+    leaving, ended, submitted = Acting(), Op(5), Op(5)
     room.try_complete_else_watch(ended, [leaving])
     room.try_complete_else_watch(Op(5), ["other"])
     park(room, Key())
-
-    class Ending(Key):
-        def __eq__(self, _: object) -> bool:
-            if ended.cancel():
-                leaving.actions.append(getattr(parking, end))
-            return False
-
-        __hash__ = Key.__hash__
-
-    assert room.try_complete_else_watch(parking, [Ending()]) is (end == "force_complete")
-    assert parking.outcome is (Outcome.CANCELLED if end == "cancel" else Outcome.COMPLETED)
+    key = Ending(ended, leaving, getattr(submitted, end))
+    if refused:
+        with pytest.raises(Boom):
+            room.try_complete_else_watch(submitted, [key, Acting(lambda: None, boom)])
+    else:
+        assert room.try_complete_else_watch(submitted, [key]) is (end == "force_complete")
+    assert submitted.outcome is (Outcome.CANCELLED if end == "cancel" else Outcome.COMPLETED)
     assert len(room) == 2
     room._check()
     close(room)
@@ -208,15 +225,7 @@ def test_an_observer_finds_that_an_operation_that_a_key_has_ended_has_left_its_k
     park(room, other)
     seen.clear()
 
-    class Ending(Key):
-        def __eq__(self, _: object) -> bool:
-            if ended.cancel() and ends:
-                leaving.actions.append(parking.cancel)
-            return False
-
-        __hash__ = Key.__hash__
-
-    key = Ending()
+    key = Ending(ended, leaving, parking.cancel if ends else None)
     room.try_complete_else_watch(parking, [key])
     assert seen == [(leaving,), (key,) if ends else ((key,), False, 2)]
     assert len(room) == 2 - ends
@@ -224,32 +233,8 @@ def test_an_observer_finds_that_an_operation_that_a_key_has_ended_has_left_its_k
     close(room)
 
 
-@pytest.mark.parametrize("end", ["cancel", "force_complete"])
-def test_a_key_that_ends_the_operation_being_refused_while_its_own_leaves(room: QuietPurgatory, end: str) -> None:
-    """Another key raises, and the operation keeps the outcome that it got while it was removed."""
-    leaving, ended, parking = Acting(), Op(5), Op(5)
-    room.try_complete_else_watch(ended, [leaving])
-    room.try_complete_else_watch(Op(5), ["other"])
-    park(room, Key())
-
-    class Ending(Key):
-        def __eq__(self, _: object) -> bool:
-            if ended.cancel():
-                leaving.actions.append(getattr(parking, end))
-            return False
-
-        __hash__ = Key.__hash__
-
-    with pytest.raises(Boom):
-        room.try_complete_else_watch(parking, [Ending(), Acting(lambda: None, boom)])
-    assert parking.outcome is (Outcome.CANCELLED if end == "cancel" else Outcome.COMPLETED)
-    assert len(room) == 2
-    room._check()
-    close(room)
-
-
 def test_a_key_that_raises_as_the_check_of_its_watchers_ends_the_last_one(room: QuietPurgatory) -> None:
-    """The check goes on after that watcher, whose entry stays as a tombstone, and the error is reported."""
+    """The ended watcher remains as a tombstone, which the check passes over; the error of its key is reported."""
     key = Acting()
 
     def end_the_last(_: Op) -> None:
