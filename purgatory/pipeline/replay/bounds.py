@@ -74,11 +74,10 @@ class Waits:
     """The operations of one purgatory in one process, column by column, in the order of parking.
 
     The times are in milliseconds on one clock.  ``deadline_ms`` and ``finished_ms`` are -1 where there is none.
-    ``on_deadline``: whether the timer expired the operation.  ``since_ms``: the beginning of the selected time;
-    operations that parked earlier are not counted, and only wait.  ``selected``: which operations are counted instead,
-    if the process's wall clock was changed, so that they are not those that parked at ``since_ms`` or later.
-    ``process_last_ms``: the time of the last record of the process, if it is later than all of these times.  Pending
-    operations wait until then, and no operation waits longer.
+    ``on_deadline``: whether the timer expired the operation.  ``since_ms``: the beginning of the selected time, as a
+    number, or for each operation if the process's wall clock was changed; operations that parked earlier are not
+    counted, and only wait.  ``process_last_ms``: the time of the last record of the process, if it is later than all of
+    these times.  Pending operations wait until then, and no operation waits longer.
     """
 
     parked_ms: Any
@@ -88,14 +87,13 @@ class Waits:
     on_deadline: Any
     kinds: Sequence[str]
     keys: Sequence[Sequence[str]]
-    since_ms: int = _BEGINNING_MS
+    since_ms: Any = _BEGINNING_MS
     process_last_ms: int = _BEGINNING_MS
-    selected: Any = None
 
     @property
     def counted(self) -> Any:
         """Which operations are counted."""
-        return self.parked_ms >= self.since_ms if self.selected is None else self.selected
+        return self.parked_ms >= self.since_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def _side(waits: Waits, waited: Any, part: Any, scenario: Scenario, *, upper: bo
     late = counted & expired
     in_time = counted & waits.on_deadline & ~expired  # with a longer timeout
     completed = (counted & (waits.outcomes == _COMPLETED) & ~expired) | in_time
-    peak, total = _occupancy(np.maximum(waits.parked_ms[kept], waits.since_ms), end[kept])
+    peak, total = _occupancy(np.maximum(waits.parked_ms, waits.since_ms)[kept], end[kept])
     return int(completed.sum()), int(late.sum()), refusals, peak, total
 
 
@@ -178,7 +176,7 @@ def _ends(waits: Waits, timeout_ms: int | None, *, upper: bool) -> tuple[Any, An
     sooner = has_timeout & (due < end)
     later = waits.on_deadline & (due > end)
     # What expired waits at most as long as anything else is known to have waited: a mean covers no later time.
-    last_ms = process_last_ms if pending.any() else min(process_last_ms, max(known_ms, waits.since_ms))
+    last_ms = process_last_ms if pending.any() else np.minimum(process_last_ms, np.maximum(known_ms, waits.since_ms))
     if not upper:  # the operation completes as soon as it may
         return np.where(sooner, due, end), sooner | (waits.on_deadline & ~later)
     return np.where(sooner | later, np.minimum(due, last_ms + 1), end), sooner | waits.on_deadline

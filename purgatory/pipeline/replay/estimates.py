@@ -22,7 +22,7 @@ from purgatory.pipeline.output.page import Card, Note, PageTable, render
 from purgatory.pipeline.output.table_files import write_table
 from purgatory.pipeline.report.aggregates import refused_within
 from purgatory.pipeline.report.one_pass import reads_files, span_of_rows
-from purgatory.pipeline.report.time_span import span_of_files
+from purgatory.pipeline.report.time_span import LastRecord, TimeSpan, span_of_files
 from purgatory.pipeline.selected_rows import batch_overlapping, needed_columns, overlapping, read_batches, row_groups
 from purgatory.pipeline.selection import EVERYTHING, Selection
 from purgatory.pipeline.spark.progress import progress
@@ -111,11 +111,11 @@ def estimate_journal(
         with progress(spark, 2, console) as steps:
             with steps.step("finding the purgatories"):
                 found = find_pieces(spark, opened, read, _WHOLE, waiting=True).pieces
-                last_of_source_ms = _last_of_source_ms(spark, opened) if found else {}
+                span = _span(spark, opened) if found else TimeSpan()
                 # A process that had ended has only rows to leave out: pending operations, and those that a longer
                 # timeout would have kept waiting until its end.
                 begin_ms = _BEGINNING_MS if selection.since_ms is None else selection.since_ms
-                pieces = [piece for piece in found if last_of_source_ms[piece.owner[0]] >= begin_ms]
+                pieces = [piece for piece in found if span.last_of_source_ms[piece.owner[0]] >= begin_ms]
                 if not pieces:
                     raise JournalError(selection.nothing_in(journal))
                 refused = _refused(spark, opened, selection)
@@ -123,8 +123,8 @@ def estimate_journal(
                 estimate_one = partial(
                     _estimate_piece,
                     scenarios=tuple(every),
-                    since_ms=selection.since_ms,
-                    last_of_source_ms={piece.owner[0]: last_of_source_ms[piece.owner[0]] for piece in pieces},
+                    begin_ms=begin_ms,
+                    last_of_source={piece.owner[0]: span.last_of_source[piece.owner[0]] for piece in pieces},
                 )
                 return map_pieces(spark, opened, pieces, read, _COLUMNS, estimate_one, waiting=True), refused
 
@@ -153,10 +153,10 @@ def _earlier(selection: Selection, scenarios: Sequence[Scenario]) -> Selection:
     return replace(selection, since_ms=selection.since_ms - max(scenario.timeout_ms or 0 for scenario in scenarios))
 
 
-def _last_of_source_ms(spark: SparkSession, opened: OpenJournal) -> Mapping[str, int]:
-    """Return the time of the last record of each source, even if that record is not selected."""
+def _span(spark: SparkSession, opened: OpenJournal) -> TimeSpan:
+    """Return the time that all rows cover, even those that are not selected."""
     span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
-    return (span or span_of_rows(opened.dataframe)).last_of_source_ms
+    return span or span_of_rows(opened.dataframe)
 
 
 def _operations(found: list[Any], scenario: int, part: int) -> int:
@@ -209,9 +209,14 @@ def _estimate_piece(
     piece: Piece,
     *,
     scenarios: Sequence[Scenario],
-    since_ms: int | None,
-    last_of_source_ms: Mapping[str, int],
+    begin_ms: int,
+    last_of_source: Mapping[str, LastRecord],
 ) -> list[Any]:
+    last = last_of_source[piece.owner[0]]
+    # What still waited when the process ended is left out if the process ended before the selected time.
+    table = table.filter(pc.greater_equal(pc.add(table["anchor_ms"], last.clock_ms), begin_ms))
+    if not table.num_rows:
+        return []
     table = table.take(np.lexsort((table["op_id"].to_numpy(), trace_of(table).parked_ms)))
     trace = trace_of(table)
     reason = impossible(table, trace, piece)
@@ -223,15 +228,8 @@ def _estimate_piece(
     known = marked.is_valid().to_numpy(zero_copy_only=False)
     closing = marked.fill_null(False).to_numpy(zero_copy_only=False)
     on_deadline = expired & np.where(known, ~closing, trace.finished_ms >= trace.deadline_ms)
-    # The wall clock is the process's own clock plus the anchor, which differs between files if that clock was changed.
-    anchors = table["anchor_ms"].to_numpy()
-    anchor = int(anchors[0])
-    selected = None
-    begin = int(trace.parked_ms.min())
-    if since_ms is not None:
-        selected = trace.parked_ms + anchors >= since_ms
-        begin = since_ms - int(anchors[selected.argmax()] if selected.any() else anchors[-1])
-    process_last = last_of_source_ms[piece.owner[0]] - int(anchors[-1])
+    # All times are on the process's own clock.  The anchor differs between files if the wall clock was changed.
+    begin = begin_ms - table["anchor_ms"].to_numpy()
     waits = Waits(
         trace.parked_ms,
         trace.deadline_ms,
@@ -241,16 +239,17 @@ def _estimate_piece(
         plain(table["kind"]).fill_null("").to_pylist(),
         _keys(table),
         begin,
-        process_last,
-        selected,
+        last.clock_ms,
     )
     pending = trace.outcomes == OUTCOMES.index(PENDING)
     known = (trace.finished_ms >= begin) | pending  # the others have ended before
-    first = int(np.maximum(trace.parked_ms, begin)[known].min(initial=_WHOLE))
-    last = int(np.where(pending, process_last, np.maximum(trace.parked_ms, trace.finished_ms))[known].max(initial=0))
+    ends = np.where(pending, last.clock_ms, np.maximum(trace.parked_ms, trace.finished_ms))
+    # Without such operations, the piece does not extend the time of the mean.
+    times = [np.maximum(trace.parked_ms, begin)[known].min(initial=_WHOLE), ends[known].max(initial=-_WHOLE)]
+    first_ms, last_ms = (int(time) + last.anchor_ms for time in times)
     return [
         {"scenario": at, "purgatory": purgatory, "part": part, "bounds": bounds}
-        | {"first_ms": first + anchor, "last_ms": last + anchor}
+        | {"first_ms": first_ms, "last_ms": last_ms}
         for at, scenario in enumerate(scenarios)
         for part, bounds in enumerate(estimate(waits, scenario))
     ]

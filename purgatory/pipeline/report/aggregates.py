@@ -81,7 +81,7 @@ __all__ = [
 # The last columns are missing from files of earlier releases.
 COLUMNS: Final = (
     *("source", "purgatory", "kind", "keys", "outcome", "parked_at", "finished_at", "deadline", "dropped"),
-    *("expired_by_closing", "refused"),
+    *("expired_by_closing", "refused", "anchor_ms"),
 )
 HOT_COLUMNS: Final = ("purgatory", "keys", "outcome", "parked_at", "finished_at", "deadline", "expired_by_closing")
 BY_CLOSING: Final = "expired_by_closing"
@@ -119,8 +119,8 @@ class Span(NamedTuple):
 
     ``bucket_ms``: the length of a bucket of the occupancy.  ``step_ms``: the length of a step in the tables over time.
 
-    ``last_ms``: for each source, the time of its last record, even if that record is not selected.  Operations that are
-    still pending end in the next millisecond.
+    ``last_ms``: for each source, the time of its last record on the process's own clock, even if that record is not
+    selected.  Operations that are still pending end in the next millisecond.
     """
 
     bucket_ms: int
@@ -281,10 +281,10 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
     expired_all = _among(outcome, outcomes, lambda name: name == EXPIRED)
     _add_keys(aggregates, rows, lengths, purgatory, purgatories, wait_all, expired_all)
     kind, kinds = _encoded(rows["kind"])
-    columns = [outcome, lengths, purgatory, source, kind, parked_us, finished_us, _us(rows["deadline"])]
+    columns = [outcome, lengths, purgatory, source, kind, parked_us, finished_us, _us(rows["deadline"]), _anchor(rows)]
     if not is_operation.all():
         columns = [column[is_operation] for column in columns]
-    outcome, lengths, purgatory, source, kind, parked_us, finished_us, deadline_us = columns
+    outcome, lengths, purgatory, source, kind, parked_us, finished_us, deadline_us, anchor = columns
     parked, finished, deadline = (_floor_ms(us) for us in (parked_us, finished_us, deadline_us))
     immediate = lengths == 0
     by_kind = purgatory * len(kinds) + kind
@@ -309,7 +309,7 @@ def add_rows(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> None:
             names = purgatories[index // len(kinds)], kinds[index % len(kinds)]
             aggregates.add((subject, *names), values=values, counts=counts)
     waited = ~immediate
-    end = _end(finished, source, sources, span)
+    end = _end(finished, anchor, source, sources, span)
     _add_changes(aggregates, purgatory[waited], parked[waited], end[waited], purgatories, span)
 
 
@@ -451,7 +451,7 @@ def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> No
     """Count operations that parked before the selected time; they affect only the number of parked operations."""
     purgatory, purgatories = _encoded(rows["purgatory"])
     source, sources = _encoded(rows["source"])
-    end = _end(_floor_ms(_us(rows["finished_at"])), source, sources, span)
+    end = _end(_floor_ms(_us(rows["finished_at"])), _anchor(rows), source, sources, span)
     waited = pc.list_value_length(rows["keys"]).fill_null(0).to_numpy(zero_copy_only=False) > 0
     assert span.selection.since_ms is not None
     waited &= end >= span.selection.since_ms
@@ -462,13 +462,17 @@ def _add_earlier(aggregates: Aggregates, rows: pa.RecordBatch, span: Span) -> No
     _add_changes(aggregates, purgatory, np.full(len(end), _NONE), end, purgatories, span)
 
 
-def _end(finished: Any, source: Any, sources: list[str], span: Span) -> Any:
+def _anchor(rows: pa.RecordBatch) -> Any:
+    return rows["anchor_ms"].to_numpy(zero_copy_only=False)
+
+
+def _end(finished: Any, anchor: Any, source: Any, sources: list[str], span: Span) -> Any:
     """Return the time at which each operation stopped waiting.
 
     That is its end, or the millisecond after the last record of its source.
     """
     last_ms = np.array([span.last_ms.get(name, 0) for name in sources], dtype=np.int64)
-    return np.where(finished == _NONE, last_ms[source] + 1 if len(sources) else 0, finished)
+    return np.where(finished == _NONE, last_ms[source] + anchor + 1 if len(sources) else 0, finished)
 
 
 def _add_sources(

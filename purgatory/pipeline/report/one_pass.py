@@ -77,10 +77,10 @@ def reads_files(spark: SparkSession, opened: OpenJournal) -> bool:
 def span_of_rows(rows: DataFrame) -> TimeSpan:
     """Return the time that the rows of a DataFrame cover."""
     last = F.coalesce("finished_at", "parked_at")
-    summed = rows.groupBy("source").agg(F.unix_millis(F.min("parked_at")), F.unix_millis(F.max(last)))
+    summed = rows.groupBy("source", "anchor_ms").agg(F.unix_millis(F.min("parked_at")), F.unix_millis(F.max(last)))
     span = TimeSpan()
-    for source, first_ms, last_ms in summed.collect():
-        span.add(source, first_ms, last_ms)
+    for source, anchor_ms, first_ms, last_ms in summed.collect():
+        span.add(source, first_ms, last_ms, anchor_ms)
     return span
 
 

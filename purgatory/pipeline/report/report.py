@@ -197,7 +197,8 @@ def _tables(
             raise JournalError(EVERYTHING.nothing_in(journal))
         chosen_ms = _bucket_ms(span, selection, bucket_ms)
         chosen_step_ms = _step_ms(span, selection, chosen_ms, step_ms)
-        selected = Span(chosen_ms, span.last_of_source_ms, selection, chosen_step_ms)
+        last_ms = {source: last.clock_ms for source, last in span.last_of_source.items()}
+        selected = Span(chosen_ms, last_ms, selection, chosen_step_ms)
         _check_times(journal, span, chosen_ms, chosen_step_ms)
         aggregates = first_pass(spark, opened, selected, top)
         _check_outcomes(journal, aggregates)

@@ -6,35 +6,58 @@ The time determines the buckets and the time at which pending operations end.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
 from purgatory.journal.files import start_of
 from purgatory.pipeline.selection import Selection
 
-__all__ = ["TimeSpan", "at", "deploys_of", "span_of_files"]
+__all__ = ["LastRecord", "TimeSpan", "at", "deploys_of", "span_of_files"]
+
+
+class LastRecord(NamedTuple):
+    """The last record of a source: its time on the process's own clock, in milliseconds, and its anchor.
+
+    Their sum is the time of the record.  If the process's wall clock was set back, an earlier record may have a later
+    time.
+    """
+
+    clock_ms: int
+    anchor_ms: int
+
+
+_SPAN: Final = ("source", "anchor_ms", "parked_at", "finished_at")
 
 
 @dataclass(slots=True)
 class TimeSpan:
-    """The times of the first and the last record in a journal and in each source, in milliseconds."""
+    """The earliest and the latest time in a journal and in each source, in milliseconds.
+
+    ``last_of_source``: the last record of each source, according to the process's own clock.
+    """
 
     first_ms: int = 1 << 62
     last_ms: int = -(1 << 62)
     first_of_source_ms: dict[str, int] = field(default_factory=dict)
     last_of_source_ms: dict[str, int] = field(default_factory=dict)
+    last_of_source: dict[str, LastRecord] = field(default_factory=dict)
 
-    def add(self, source: str, first_ms: int, last_ms: int) -> None:
-        """Extend the span to records of a source; the first and the last of them have these times."""
+    def add(self, source: str, first_ms: int, last_ms: int, anchor_ms: int) -> None:
+        """Extend the span to records of a source with one anchor; the first and the last of them have these times."""
         self.first_ms = min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
         self.first_of_source_ms[source] = min(self.first_of_source_ms.get(source, first_ms), first_ms)
         self.last_of_source_ms[source] = max(self.last_of_source_ms.get(source, last_ms), last_ms)
+        last = LastRecord(last_ms - anchor_ms, anchor_ms)
+        self.last_of_source[source] = max(self.last_of_source.get(source, last), last)
 
 
 def span_of_files(files: Iterable[str]) -> TimeSpan | None:
-    """Read the span from the footers' statistics; return None if they are missing or a file has several sources."""
+    """Read the span from the footers' statistics.
+
+    Return None if they are missing, or if a row group has several sources or anchors.
+    """
     span = TimeSpan()
     for name in files:
         metadata = pq.read_metadata(name)
@@ -43,15 +66,14 @@ def span_of_files(files: Iterable[str]) -> TimeSpan | None:
             row_group = metadata.row_group(group)
             if not row_group.num_rows:
                 continue
-            bounds = {path: _bounds(row_group.column(columns[path])) for path in ("source", "parked_at", "finished_at")}
-            source, parked, finished = bounds.values()
-            if source is None or source[0] != source[1] or parked is None:
+            source, anchor, parked, finished = (_bounds(row_group.column(columns[path])) for path in _SPAN)
+            if source is None or source[0] != source[1] or anchor is None or anchor[0] != anchor[1] or parked is None:
                 return None
             all_null = row_group.column(columns["finished_at"]).statistics
             if finished is None and not (all_null and all_null.null_count == row_group.num_rows):
                 return None
             last = parked[1] if finished is None else max(parked[1], finished[1])
-            span.add(source[0], _ms(parked[0]), _ms(last))
+            span.add(source[0], _ms(parked[0]), _ms(last), anchor[0])
     return span
 
 

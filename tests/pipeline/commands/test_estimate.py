@@ -22,6 +22,7 @@ from purgatory.pipeline.selection import Selection
 
 pytestmark = pytest.mark.timeout(170)
 BEGIN_MS = 1_790_000_000_000
+END_MS = 1_800_000_000_000
 
 
 def row(op_id: int, parked: int, finished: int, outcome: str, **more: Any) -> dict[str, Any]:
@@ -238,9 +239,8 @@ def test_a_pending_operation_does_not_wait_longer_by_the_change_of_a_wall_clock(
 ) -> None:
     """It waits until the last record, 8 seconds later on the process's own clock."""
     pending = row(1, 0, 0, "pending", deadline=BEGIN_MS + 60_000) | {"finished_at": None}
-    last = row(2, 8_000 + 60_000, 8_000 + 60_000, "completed") | {"anchor_ms": BEGIN_MS - 5_000 + 60_000}
-    for number, some in enumerate((pending, last)):
-        pq.write_table(pa.Table.from_pylist([some], schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
+    last = row(2, 8_000, 8_000, "completed")
+    write_files(tmp_path, set_clock([pending, last], 8_000, 60_000))
     found = estimate_journal(spark, str(tmp_path), [Scenario(10_000)])
     assert [one["expired_low"] for one in found.table.to_pylist()] == [0, 0]
 
@@ -269,24 +269,49 @@ def runs_of_a_server() -> list[dict[str, Any]]:
     return rows
 
 
+def set_clock(rows: list[dict[str, Any]], at: int, change: int) -> list[dict[str, Any]]:
+    """Return what is recorded of the operations if the process's wall clock is set by ``change``, at ``at``.
+
+    The operations that end then, or later, or are pending, are in files with another anchor."""
+    times = ("anchor_ms", "parked_at", "deadline", "finished_at")
+    return [
+        one
+        if (one["finished_at"] or BEGIN_MS + at) < BEGIN_MS + at
+        else one | {name: None if one[name] is None else one[name] + change for name in times}
+        for one in rows
+    ]
+
+
+def write_files(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
+    """Write a file for each process and each anchor, as a journal does."""
+    for source, anchor in sorted({(one["source"], one["anchor_ms"]) for one in rows}):
+        mine = [one for one in rows if (one["source"], one["anchor_ms"]) == (source, anchor)]
+        pq.write_table(pa.Table.from_pylist(mine, schema=ARROW_SCHEMA), path / f"{source}-{anchor}.parquet")
+
+
 def recounted(
     rows: list[dict[str, Any]], selection: Selection, purgatory: str, timeout_ms: int | None
 ) -> tuple[int, int, int, int]:
     """The highest number of waiting operations in a run; the sum of all waits; and when the first and the last wait
-    that was recorded began and ended: by looking at every millisecond."""
-    since_ms, until_ms = selection.since_ms or 0, selection.until_ms
+    that was recorded began and ended: by looking at every millisecond of the process's own clock."""
     peaks, total, firsts, lasts = [], 0, [], []
     for source in sorted({one["source"] for one in rows}):
         of_source = [one for one in rows if one["source"] == source]
-        last_ms = max(one["finished_at"] or one["parked_at"] for one in of_source)
+        last_ms, anchor = max(
+            ((one["finished_at"] or one["parked_at"]) - one["anchor_ms"], one["anchor_ms"]) for one in of_source
+        )
         levels: Counter[int] = Counter()
         for one in of_source:
-            parked, end = one["parked_at"], one["finished_at"] or last_ms + 1
-            if one["purgatory"] != purgatory or (until_ms is not None and parked >= until_ms):
+            if one["purgatory"] != purgatory or one["parked_at"] >= (selection.until_ms or END_MS):
                 continue
-            if (one["finished_at"] or last_ms) >= since_ms:
-                firsts.append(max(parked, since_ms))
-                lasts.append(one["finished_at"] or last_ms)
+            since_ms = max(0, (selection.since_ms or 0) - one["anchor_ms"])
+            parked = one["parked_at"] - one["anchor_ms"]
+            recorded = last_ms if one["finished_at"] is None else one["finished_at"] - one["anchor_ms"]
+            if recorded < since_ms:
+                continue
+            firsts.append(max(parked, since_ms) + anchor)
+            lasts.append(recorded + anchor)
+            end = recorded + (one["finished_at"] is None)
             if timeout_ms is not None and one["deadline"] is not None:
                 end = min(end, parked + timeout_ms)
             levels.update(range(max(parked, since_ms), end))
@@ -304,9 +329,7 @@ def test_pending_operations_wait_until_the_last_record_of_their_source(
     rows = runs_of_a_server()
     path = tmp_path / "journal"
     path.mkdir()
-    for source, *_ in RUNS:
-        mine = [one for one in rows if one["source"] == source]
-        pq.write_table(pa.Table.from_pylist(mine, schema=ARROW_SCHEMA), path / f"{source}.parquet")
+    write_files(path, rows)
     for module in ("pieces", "estimates"):
         monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: files)
     last_of_first = max(one["finished_at"] or one["parked_at"] for one in rows if one["source"] == "first")
@@ -329,6 +352,37 @@ def test_pending_operations_wait_until_the_last_record_of_their_source(
             assert found[0]["peak_high"] == found[0]["peak_low"]
             peaks = compute(spark, str(path), selection=selection).tables["peaks"].to_pylist()
             assert [one["peak"] for one in peaks] == [found[0]["peak_low"]]
+
+
+@pytest.mark.parametrize("change", [700, -700])
+@pytest.mark.parametrize("form", ["files", "one file", "rows from Spark"])
+def test_waits_are_those_of_the_clocks_of_the_processes(
+    spark: Any, tmp_path: pathlib.Path, form: str, change: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the wall clock was set while two of them ran: early in the first run, so that both purgatories have rows
+    from before it and from after it, and late in the second run, so that only one purgatory has rows from after it."""
+    rows = runs_of_a_server()
+    first, second, third = ([one for one in rows if one["source"] == source] for source, *_ in RUNS)
+    last = max(one["finished_at"] for one in second if one["finished_at"] and one["purgatory"] == "q") - BEGIN_MS
+    rows = [*set_clock(first, 300, change), *set_clock(second, last, change), *third]
+    path = tmp_path / "journal"
+    path.mkdir()
+    if form == "one file":
+        pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), path / "compacted.parquet")
+    else:
+        write_files(path, rows)
+    for module in ("pieces", "estimates"):
+        monkeypatch.setattr(f"purgatory.pipeline.replay.{module}.reads_files", lambda *_: form != "rows from Spark")
+    for since_ms in (None, BEGIN_MS + 200, BEGIN_MS + 1_200, BEGIN_MS + 1_500 + change, BEGIN_MS + 5_900):
+        for purgatory in "pq":
+            selection = Selection(since_ms, purgatories=(purgatory,))
+            found = estimate_journal(spark, str(path), [Scenario(250)], selection=selection)
+            recorded = [one for one in rows if one["purgatory"] == purgatory and one["parked_at"] >= (since_ms or 0)]
+            assert found.operations == len(recorded)
+            for shown, timeout_ms in zip(found.table.to_pylist(), (None, 250), strict=True):
+                peak, total, first_ms, last_ms = recounted(rows, selection, purgatory, timeout_ms)
+                assert shown["peak_low"] == peak, (selection, shown)
+                assert shown["mean_low"] == pytest.approx(total / (last_ms - first_ms), rel=1e-12), (selection, shown)
 
 
 @pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])

@@ -154,7 +154,7 @@ def test_a_time_before_the_first_step_is_an_error() -> None:
     """Python has no time before the year 1; a step may begin before its first record."""
     first_ms = -62_135_596_800_000 + 1_000
     span = TimeSpan()
-    span.add("a", first_ms, 0)
+    span.add("a", first_ms, 0, 0)
     _check_times("there", span, 1_000)
     with pytest.raises(JournalError, match=f"the journal there has a time that is too close to the year 1: {first_ms}"):
         _check_times("there", span, 1_000, 604_800_000)

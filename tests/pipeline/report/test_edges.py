@@ -95,3 +95,23 @@ def test_a_wait_on_a_border_is_in_the_step_that_begins_there(report: Report) -> 
         assert steps.pop(10**power) == 1
     assert sum(steps.values()) == 9
     assert all(any(10**power / 1.5 < start < 10**power for power in range(1, 10)) for start in steps)
+
+
+@pytest.mark.parametrize("change_ms", [60_000, -60_000])
+def test_what_waits_at_the_end_does_so_until_the_last_record_on_the_clock_of_its_process(
+    spark: Any, tmp_path: pathlib.Path, change_ms: int
+) -> None:
+    """For 8 seconds, also if the wall clock was set after the record of the fourth second, which then has a later time
+    or a much earlier one.  What is pending is written last."""
+    before = [row("p", 4, 4_000, 4_000)]
+    later = [*(row("p", number, 0, None) for number in range(1, 4)), row("p", 5, 8_000, 8_000)]
+    for one in later:
+        one |= {name: one[name] + change_ms for name in ("anchor_ms", "parked_at", "finished_at") if one[name]}
+    for number, rows in enumerate((before, later)):
+        pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
+    occupancy = compute(spark, str(tmp_path), bucket_ms=1_000).tables["occupancy"].to_pylist()
+    ended = {one["bucket"]: one["ended"] for one in occupancy if one["ended"]}
+    assert ended == {
+        datetime.fromtimestamp((EPOCH_MS + 4_000) // 1000, UTC): 1,
+        datetime.fromtimestamp((EPOCH_MS + 8_000 + change_ms) // 1000, UTC): 4,
+    }

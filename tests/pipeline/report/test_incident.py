@@ -256,8 +256,8 @@ def begun(
     """Return the minutes at which new runs began; ``rows``: the minutes of the first and the last row of each run."""
     span = TimeSpan()
     for source, (first, last) in rows.items():
-        span.add(source, ms((first + last) / 2), ms(last))  # the files of a run in any order
-        span.add(source, ms(first), ms((first + last) / 2))
+        span.add(source, ms((first + last) / 2), ms(last), 0)  # the files of a run in any order
+        span.add(source, ms(first), ms((first + last) / 2), 0)
     return [(each - BEGIN).total_seconds() / 60 for each in deploys_of(span, 60_000, selection, ms(now))]
 
 

@@ -129,7 +129,8 @@ def test_rows_without_the_columns_that_came_later(tmp_path: pathlib.Path) -> Non
         nulls = pa.nulls(table.num_rows, table.schema.field(name).type)
         table = table.set_column(table.schema.get_field_index(name), name, nulls)
     pq.write_table(table, same)
-    span = Span(MINUTE_MS, {"run": EPOCH_MS + 21 * MINUTE_MS})
+    anchor_ms = table["anchor_ms"][0].as_py()
+    span = Span(MINUTE_MS, {"run": EPOCH_MS + 21 * MINUTE_MS - anchor_ms})
 
     def tables(path: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
         cells = one_pass._scan_files(COLUMNS, partial(add_rows, span=span), EVERYTHING, 1, [[str(path)]])
