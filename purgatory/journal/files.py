@@ -101,6 +101,12 @@ def new_source() -> str:
     return source
 
 
+if hasattr(os, "register_at_fork"):  # Windows has no fork()
+    os.register_at_fork(
+        before=_START_LOCK.acquire, after_in_parent=_START_LOCK.release, after_in_child=_START_LOCK.release
+    )
+
+
 def start_of(source: str) -> int | None:
     """Return the start time in the name of a run, in epoch milliseconds, or None if the name has no such time."""
     start = _START.search(source)
@@ -118,7 +124,7 @@ def prepare(directory: Path) -> None:
         raise JournalError(f"the journal {directory} must be a directory, got a file") from None
     except OSError as error:
         raise JournalError(f"the journal {directory} cannot be created: {error}") from error
-    probe = directory / f".probe-{new_source()}.tmp"
+    probe = directory / f".part-{new_source()}-0.tmp"  # the next start removes it if this process is killed
     try:
         _write_through(probe, _PROBE)
     except OSError as error:

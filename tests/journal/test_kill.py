@@ -105,6 +105,48 @@ def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path: pathlib
     )
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_process_that_is_killed_as_it_opens_a_journal_leaves_nothing_for_ever(tmp_path: pathlib.Path) -> None:
+    """The file with which it verifies that it can write is removed at the next start, too."""
+    killed = """
+import os, pathlib, signal, sys
+from purgatory.journal import files
+files.os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)
+files.prepare(pathlib.Path(sys.argv[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    prepare(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_process_can_fork_while_a_thread_opens_a_journal() -> None:
+    """The thread holds a lock, which no thread of the forked process would release."""
+    forks = """
+import os, signal, threading
+from purgatory.journal import files
+opening, going_on, host = threading.Event(), threading.Event(), files._host
+def host_when_allowed():
+    opening.set()
+    going_on.wait(30)
+    return host()
+files._host = host_when_allowed
+threading.Thread(target=files.new_source).start()
+opening.wait()
+threading.Timer(0.05, going_on.set).start()
+pid = os.fork()  # waits until the thread has the name
+if pid == 0:
+    signal.alarm(10)
+    going_on.set()
+    files.new_source()
+    os._exit(0)
+going_on.set()
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", forks], check=False).returncode == 0
+
+
 def test_a_leftover_that_cannot_be_removed_is_no_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of a date belongs to another user, or another program removes it: the others are cleaned up."""
     from purgatory.journal.files import new_source
