@@ -21,7 +21,8 @@ _LOGGER = logging.getLogger("purgatory.asgi")
 _NO_ADDRESS: Final = "without an address"
 _WARNING: Final = (
     "purgatory %r: a connection has no client address, so per_client counts all such connections as one client; on a"
-    " Unix socket, make the server read the address from the proxy's headers (uvicorn: --forwarded-allow-ips '*')"
+    " Unix socket, make the server read the address from the proxy's headers (uvicorn: --forwarded-allow-ips '*');"
+    " on a TCP socket, the client had already disconnected"
 )
 
 _places: "weakref.WeakKeyDictionary[Purgatory[Any], Places]" = weakref.WeakKeyDictionary()
