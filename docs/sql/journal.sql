@@ -10,7 +10,7 @@ UNION ALL BY NAME SELECT NULL::BOOLEAN AS expired_by_closing, NULL::BIGINT AS re
 
 -- One row per operation, with times in milliseconds.  Earlier releases did not mark operations expired by closing.
 CREATE VIEW operations AS
-SELECT source, purgatory, kind, op_id, keys, parked_at, deadline, finished_at,
+SELECT source, purgatory, kind, op_id, keys, parked_at, deadline, finished_at, anchor_ms,
     CASE WHEN outcome = 'expired' AND coalesce(expired_by_closing, coalesce(finished_at < deadline, true))
         THEN 'expired_by_closing' ELSE outcome END AS outcome,
     len(keys) = 0 AS immediate,
@@ -84,15 +84,18 @@ SELECT source, min(parked_at) AS first_at, max(coalesce(finished_at, parked_at))
 FROM journal GROUP BY source ORDER BY first_at;
 
 -- For each millisecond in which operations parked or ended: how many, and the number of waiting operations at its end.
--- A pending operation ends in the millisecond after the last record of its server run.
+-- A pending operation ends in the millisecond after the last record of its server run, on the run's own clock.
 CREATE VIEW levels AS
 SELECT purgatory, at_ms, sum(parked) AS parked, sum(ended) AS ended,
     sum(sum(parked - ended)) OVER (PARTITION BY purgatory ORDER BY at_ms) AS waiting
 FROM (
     SELECT purgatory, epoch_ms(parked_at) AS at_ms, 1 AS parked, 0 AS ended FROM operations WHERE NOT immediate
     UNION ALL
-    SELECT purgatory, coalesce(epoch_ms(finished_at), epoch_ms(last_at) + 1), 0, 1
-    FROM operations JOIN runs USING (source) WHERE NOT immediate
+    SELECT purgatory, coalesce(epoch_ms(finished_at), last_ms + anchor_ms + 1), 0, 1
+    FROM operations JOIN (
+        SELECT source, max(epoch_ms(coalesce(finished_at, parked_at)) - anchor_ms) AS last_ms
+        FROM journal GROUP BY source
+    ) USING (source) WHERE NOT immediate
 )
 GROUP BY purgatory, at_ms;
 

@@ -112,10 +112,8 @@ def estimate_journal(
             with steps.step("finding the purgatories"):
                 found = find_pieces(spark, opened, read, _WHOLE, waiting=True).pieces
                 span = _span(spark, opened) if found else TimeSpan()
-                # A process that had ended has only rows to leave out: pending operations, and those that a longer
-                # timeout would have kept waiting until its end.
                 begin_ms = _BEGINNING_MS if selection.since_ms is None else selection.since_ms
-                pieces = [piece for piece in found if span.last_of_source_ms[piece.owner[0]] >= begin_ms]
+                pieces = [piece for piece in found if not _has_ended(piece.owner[0], span, begin_ms)]
                 if not pieces:
                     raise JournalError(selection.nothing_in(journal))
                 refused = _refused(spark, opened, selection)
@@ -157,6 +155,15 @@ def _span(spark: SparkSession, opened: OpenJournal) -> TimeSpan:
     """Return the time that all rows cover, even those that are not selected."""
     span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
     return span or span_of_rows(opened.dataframe)
+
+
+def _has_ended(source: str, span: TimeSpan, begin_ms: int) -> bool:
+    """Return whether the process ended before the selected time, according to each of its anchors.
+
+    It then has only rows to leave out: pending operations, and those that a longer timeout would have kept waiting
+    until its end.
+    """
+    return span.last_of_source[source].clock_ms + span.anchor_of_source_ms[source] < begin_ms
 
 
 def _operations(found: list[Any], scenario: int, part: int) -> int:

@@ -193,7 +193,7 @@ def _tables(
         span = span_of_files(opened.files or ()) if reads_files(spark, opened) else None
         if span is None:
             span = span_of_rows(opened.dataframe)
-        if not span.last_of_source_ms:
+        if not span.last_of_source:
             raise JournalError(EVERYTHING.nothing_in(journal))
         chosen_ms = _bucket_ms(span, selection, bucket_ms)
         chosen_step_ms = _step_ms(span, selection, chosen_ms, step_ms)
@@ -285,7 +285,9 @@ def _step_ms(span: TimeSpan, selection: Selection, bucket_ms: int, asked_ms: int
 def _bucket_ms(span: TimeSpan, selection: Selection, asked_ms: int | None) -> int:
     span_ms = _length_ms(span, selection)
     if asked_ms is None:
-        return next((length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS), _LENGTHS_MS[-1])
+        nice = (length for length in _LENGTHS_MS if span_ms / length <= _MOST_BUCKETS)
+        longest_ms = _LENGTHS_MS[-1]
+        return next(nice, longest_ms * math.ceil(span_ms / longest_ms / _MOST_BUCKETS))
     least_ms = math.ceil(span_ms / (100 * _MOST_BUCKETS))
     if asked_ms < least_ms:
         raise ValueError(_too_short("bucket", least_ms, asked_ms))

@@ -34,13 +34,14 @@ _SPAN: Final = ("source", "anchor_ms", "parked_at", "finished_at")
 class TimeSpan:
     """The earliest and the latest time in a journal and in each source, in milliseconds.
 
-    ``last_of_source``: the last record of each source, according to the process's own clock.
+    ``last_of_source``: the last record of each source, according to the process's own clock.  ``anchor_of_source_ms``:
+    the highest anchor of each source.
     """
 
     first_ms: int = 1 << 62
     last_ms: int = -(1 << 62)
     first_of_source_ms: dict[str, int] = field(default_factory=dict)
-    last_of_source_ms: dict[str, int] = field(default_factory=dict)
+    anchor_of_source_ms: dict[str, int] = field(default_factory=dict)
     last_of_source: dict[str, LastRecord] = field(default_factory=dict)
 
     def add(self, source: str, first_ms: int, last_ms: int, anchor_ms: int) -> None:
@@ -48,7 +49,7 @@ class TimeSpan:
         self.first_ms = min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
         self.first_of_source_ms[source] = min(self.first_of_source_ms.get(source, first_ms), first_ms)
-        self.last_of_source_ms[source] = max(self.last_of_source_ms.get(source, last_ms), last_ms)
+        self.anchor_of_source_ms[source] = max(self.anchor_of_source_ms.get(source, anchor_ms), anchor_ms)
         last = LastRecord(last_ms - anchor_ms, anchor_ms)
         self.last_of_source[source] = max(self.last_of_source.get(source, last), last)
 

@@ -385,6 +385,21 @@ def test_waits_are_those_of_the_clocks_of_the_processes(
                 assert shown["mean_low"] == pytest.approx(total / (last_ms - first_ms), rel=1e-12), (selection, shown)
 
 
+def test_a_process_has_not_ended_if_its_operations_are_pending_after_a_step_of_its_clock(
+    spark: Any, tmp_path: pathlib.Path
+) -> None:
+    """No operation ended after the wall clock was set forward.  The last record is then 500 ms later than the pending
+    operations, as in a report."""
+    rows = [row(1, 0, 1_000, "completed")]
+    rows += [row(n, 500, 0, "pending", deadline=None, finished_at=None) for n in (2, 3)]
+    other = row(1, 3_650_000, 3_700_000, "completed", source="t")
+    write_files(tmp_path, [*set_clock(rows, 2_000, 3_600_000), other])
+    for since, expected in ((3_600_600, 2), (3_601_000, 2), (3_601_001, 1)):
+        selection = Selection(BEGIN_MS + since)
+        (found,) = estimate_journal(spark, str(tmp_path), [], selection=selection).table.to_pylist()
+        assert (found["operations"], found["peak_low"], found["peak_high"]) == (1, expected, expected)
+
+
 @pytest.mark.parametrize("files", [True, False], ids=["files", "rows from Spark"])
 def test_no_operation_waits_longer_than_its_process(
     spark: Any, tmp_path: pathlib.Path, files: bool, monkeypatch: pytest.MonkeyPatch

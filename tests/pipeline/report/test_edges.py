@@ -49,6 +49,16 @@ def borders() -> list[dict[str, Any]]:
     return [row("long", number, 0, wait) for number, wait in enumerate(waits, 1)]
 
 
+def clock_set(change_ms: int) -> list[list[dict[str, Any]]]:
+    """Two files: three wait for 8 seconds, until the last record.  The wall clock was set after the fourth, whose
+    record then has a later time than they have, or a much earlier one."""
+    before = [row("p", 4, 4_000, 4_000)]
+    later = [*(row("p", number, 0, None) for number in range(1, 4)), row("p", 5, 8_000, 8_000)]
+    for one in later:
+        one |= {name: one[name] + change_ms for name in ("anchor_ms", "parked_at", "finished_at") if one[name]}
+    return [before, later]
+
+
 @pytest.fixture(scope="module")
 def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path: pathlib.Path = tmp_path_factory.mktemp("edges")
@@ -56,6 +66,15 @@ def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     pq.write_table(pa.Table.from_pylist(rows[::2], schema=ARROW_SCHEMA), path / "part-1.parquet")
     pq.write_table(pa.Table.from_pylist(rows[1::2], schema=ARROW_SCHEMA), path / "part-2.parquet")
     return compute(spark, str(path), bucket_ms=60_000)
+
+
+def test_a_journal_of_a_century_has_at_most_2000_spans(spark: Any, tmp_path: pathlib.Path) -> None:
+    """For example, of a device without a clock, whose first records are of 1970; a week would be too short."""
+    rows = [row("p", number, parked, parked + 1) for number, parked in enumerate((0, 100 * 365 * 24 * HOUR_MS))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / "part-1.parquet")
+    made = compute(spark, str(tmp_path))
+    assert 1_000 < made.tables["occupancy"].num_rows <= 2_001
+    assert made.bucket_ms % (7 * 24 * HOUR_MS) == 0
 
 
 def found(report: Report, table: str, purgatory: str) -> list[dict[str, Any]]:
@@ -101,13 +120,8 @@ def test_a_wait_on_a_border_is_in_the_step_that_begins_there(report: Report) -> 
 def test_what_waits_at_the_end_does_so_until_the_last_record_on_the_clock_of_its_process(
     spark: Any, tmp_path: pathlib.Path, change_ms: int
 ) -> None:
-    """For 8 seconds, also if the wall clock was set after the record of the fourth second, which then has a later time
-    or a much earlier one.  What is pending is written last."""
-    before = [row("p", 4, 4_000, 4_000)]
-    later = [*(row("p", number, 0, None) for number in range(1, 4)), row("p", 5, 8_000, 8_000)]
-    for one in later:
-        one |= {name: one[name] + change_ms for name in ("anchor_ms", "parked_at", "finished_at") if one[name]}
-    for number, rows in enumerate((before, later)):
+    """Not until the latest time in the journal, which is that of an earlier record if the clock was set back."""
+    for number, rows in enumerate(clock_set(change_ms)):
         pq.write_table(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA), tmp_path / f"part-{number}.parquet")
     occupancy = compute(spark, str(tmp_path), bucket_ms=1_000).tables["occupancy"].to_pylist()
     ended = {one["bucket"]: one["ended"] for one in occupancy if one["ended"]}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.selection import EVERYTHING
 from tests.pipeline.report.test_duckdb import with_duckdb
-from tests.pipeline.report.test_edges import borders, falls
+from tests.pipeline.report.test_edges import EPOCH_MS, borders, clock_set, falls
 from tests.pipeline.report.test_one_pass import MINUTE_MS, rows_of, write
 
 VIEWS = pathlib.Path(__file__).parents[3] / "docs" / "sql" / "journal.sql"
@@ -54,6 +54,15 @@ def test_the_views_read_a_journal_of_an_earlier_release(tmp_path: pathlib.Path) 
             # Not every view has an order of its own.
             assert sorted(rows_of_view(old, name), key=repr) == sorted(rows_of_view(same, name), key=repr), name
         assert {row["outcome"] for row in rows_of_view(old, "outcomes")} >= {"expired", "expired_by_closing"}
+
+
+@pytest.mark.parametrize("change_ms", [60_000, -60_000])
+def test_the_views_end_pending_operations_as_a_report_does(tmp_path: pathlib.Path, change_ms: int) -> None:
+    """At the last record on the clock of their process, also if its wall clock was changed."""
+    journal = write(tmp_path / "journal", *clock_set(change_ms))
+    with views_of(journal) as db:
+        ended = [(row["minute"].timestamp() * 1000 - EPOCH_MS, row["ended"]) for row in rows_of_view(db, "occupancy")]
+    assert ended == sorted([(0, 1), (change_ms, 4)])
 
 
 def test_the_views_have_the_figures_of_a_report(tmp_path: pathlib.Path) -> None:
