@@ -77,6 +77,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.loops < 1:
         parser.error(f"--loops must be at least 1, got {options.loops}")
+    if not 0 <= options.port <= 65535:
+        parser.error(f"--port must be from 0 to 65535, got {options.port}")
     try:
         listener = socket.create_server(("127.0.0.1", options.port), backlog=4096)
     except OSError as error:

@@ -27,12 +27,13 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from purgatory import OperationCancelled, Purgatory, PurgatoryClosed, PurgatoryFull
-from purgatory.asgi import Wait, purgatory_lifespan
+from purgatory.asgi import PurgatoryErrorMiddleware, Wait, purgatory_lifespan
 
 from .fetch import Fetch
 from .parameters import BadParameter, Limits, OffsetGone, check_topic_name, fetch_request
@@ -129,6 +130,7 @@ def make_app(
             Route("/debug/parked", parked, methods=["GET"]),
         ],
         lifespan=purgatory_lifespan(room.purgatory, lifespan=lifespan),
+        middleware=[Middleware(PurgatoryErrorMiddleware)],  # for clients that disconnect while a response is sent
         exception_handlers=_errors(room.retry_after),
     )
 

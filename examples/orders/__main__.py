@@ -63,6 +63,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.workers < 1:
         parser.error(f"--workers must be at least 1, got {options.workers}")
+    if not 0 <= options.port <= 65535:
+        parser.error(f"--port must be from 0 to 65535, got {options.port}")
     os.environ["ORDERS_HOSTS"] = " ".join([*LOCAL_HOSTS, options.host, *options.allow_host])
     if not options.dsn and not hasattr(socket, "AF_UNIX"):
         parser.error("this system has no Unix sockets: specify a Postgres server with --dsn")

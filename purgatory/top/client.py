@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import IO, Any, Final
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from purgatory.texts import shortened
 
@@ -21,6 +21,7 @@ STAY: Final = 5.0
 stops ten seconds after the last one.
 """
 _LARGEST: Final = 8 << 20  # bytes in a response
+_IN_PATH: Final = "/%:@!$&'()*+,;=~"  # characters that a path may contain as they are, besides letters and digits
 _LONGEST: Final = 300  # characters in a string from the service
 _FIELDS: Final = frozenset(
     {"findings", "loop", "relays", "rooms", "time", "title", "worker"}
@@ -160,7 +161,7 @@ class Client:
             _ = parts.port  # the system would take a number above 65,535 modulo 65,536
         except ValueError:
             raise ValueError(f"the port of the URL must be a number from 0 to 65535, got {url!r}") from None
-        path = parts.path.removesuffix("/state.json").rstrip("/") + "/state.json"
+        path = quote(parts.path.removesuffix("/state.json").rstrip("/"), safe=_IN_PATH) + "/state.json"
         self.url: str = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
         self._headers = {"Accept": "application/json", "User-Agent": "purgatory-top", **headers}
         self._timeout = timeout

@@ -522,6 +522,13 @@ def test_a_malformed_frame_is_an_error_on_the_screen(other: dict[str, Any], caps
     assert "sends a frame that cannot be shown" in output.getvalue()
 
 
+def test_a_path_may_contain_letters_of_any_language(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are sent as a browser sends them; what is already in that form stays as it is."""
+    with dying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n") as url:
+        assert main(["top", f"{url}/\u00fc/%C3%BC(1)/"]) == 1
+    assert f"{url}/%C3%BC/%C3%BC(1)/state.json answers 404" in capsys.readouterr().err
+
+
 def test_a_host_or_a_header_that_cannot_be_sent_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     """A label of a host name has at most 63 letters, also in a redirect; a header is Latin-1."""
     host = "a" * 70 + ".example"

@@ -19,6 +19,7 @@ class Call:
         path, _, query = target.partition("?")
         self.sent: list[Message] = []
         self.read = 0
+        self.send_error: Exception | None = None
         self._chunks = chunks
         self.stops_after = len(chunks)
         self._left = asyncio.Event()
@@ -46,6 +47,8 @@ class Call:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
+        if self.send_error is not None:
+            raise self.send_error
         self.sent.append(message)
 
     def hang_up(self) -> None:

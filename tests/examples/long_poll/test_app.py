@@ -133,6 +133,20 @@ async def test_a_reader_who_hangs_up_is_withdrawn_at_once(harness: AppHarness) -
     assert stayer.status == 200
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("reset"), RuntimeError("unable to perform operation; the handler is closed")]
+)
+async def test_a_reader_who_has_left_when_the_answer_is_sent_is_no_defect(
+    harness: AppHarness, error: Exception
+) -> None:
+    """After a second request on the connection, a server does not notice the hang-up and raises an error of its own."""
+    reader = await harness.get("/topics/a")
+    reader.send_error = error
+    await harness.post("a", b"hello")
+    await reader.task
+    assert reader.sent == []
+
+
 async def test_a_reader_whose_task_is_cancelled_is_withdrawn(harness: AppHarness) -> None:
     """If the server cancels the task of a request, its operation is withdrawn."""
     reader = await harness.get("/topics/a")
