@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -312,7 +313,7 @@ class _QueryRun:
         self.reported = -1
         self.dropped = 0
         self.query: StreamingQuery | None = None
-        self.refused: BadOutput | None = None
+        self.failure: str | None = None  # of a batch
         self.live = _live_at_start(spark, settings.checkpoint)
 
     def run(self) -> int:
@@ -340,9 +341,7 @@ class _QueryRun:
             self._report_progress()
         except StreamingQueryException as error:
             self._report_progress()
-            if self.refused is not None:
-                raise StreamFailed(str(self.refused)) from error
-            raise StreamFailed(reading_error(error) or _first_line(error)) from error
+            raise StreamFailed(reading_error(error) or self.failure or _first_line(error)) from error
         finally:
             query.stop()
         return self.dropped
@@ -356,7 +355,10 @@ class _QueryRun:
         try:
             self.counts[batch_id] = self.sink.write(records, batch_id)
         except BadOutput as error:
-            self.refused = error
+            self.failure = str(error)
+            raise
+        except Exception as error:  # Spark would show its traceback, line by line
+            self.failure = f"batch {batch_id} for {self.sink} failed: {_reason(error)}"
             raise
 
     def _report_progress(self) -> None:
@@ -408,6 +410,12 @@ def _lag(times: Mapping[str, str]) -> float | None:
         return None
     newest, watermark = (datetime.fromisoformat(times[name]) for name in ("max", "watermark"))
     return None if watermark.timestamp() == 0 else (newest - watermark).total_seconds()
+
+
+def _reason(error: Exception) -> str:
+    """Return the last cause of an error in Java, which py4j shows with all of its causes, or the first line."""
+    causes = re.findall(r"^(?:Caused by)?: (.*)", str(error), re.MULTILINE) if isinstance(error, Py4JError) else []
+    return causes[-1] if causes else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

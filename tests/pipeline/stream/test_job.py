@@ -316,6 +316,17 @@ def test_rows_beyond_the_delay_are_counted_and_the_job_stops_if_told_to(spark: A
 
 
 @pytest.mark.slow
+def test_a_batch_that_cannot_be_written_names_the_cause(spark: Any, tmp_path: Path) -> None:
+    """In a line: Spark's own error ends where the traceback of the batch begins."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".unfinished").write_text("not a folder")
+    late_files(tmp_path / "rows")
+    with pytest.raises(StreamFailed) as caught:
+        run(spark, settings(tmp_path, file_format="json"), print)
+    assert re.fullmatch(rf"batch 0 for {tmp_path}/out failed: \S+: .* not a directory: file:\S+", str(caught.value))
+
+
+@pytest.mark.slow
 def test_results_of_another_run_are_not_written_over(spark: Any, tmp_path: Path) -> None:
     """A new checkpoint with an old output directory is refused before anything happens."""
     (tmp_path / "out" / "batch=000000000").mkdir(parents=True)
