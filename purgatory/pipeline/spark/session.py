@@ -39,6 +39,7 @@ from .scripts import worker_python
 from .start import interruptible
 
 __all__ = [
+    "NO_SPACE",
     "STATE_SERVER",
     "SparkEnded",
     "changed_settings",
@@ -62,9 +63,9 @@ _OUT_OF_MEMORY: Final = (3, 52)  # the exit statuses that Java and Spark use
 _LOCK: Final = "lock"
 _NEW_S: Final = 60.0
 _SCRATCH: Final = "purgatory-spark-"  # the beginning of the name of a session's temporary directory
-_NO_SPACE: Final = "No space left on device"
+NO_SPACE: Final = "No space left on device"
 # Hadoop writes the results and raises this error; Spark writes its temporary files without Hadoop.
-_NO_SPACE_FOR_RESULTS: Final = f"FSError: java.io.IOException: {_NO_SPACE}"
+_NO_SPACE_FOR_RESULTS: Final = f"FSError: java.io.IOException: {NO_SPACE}"
 _RESULTS: Final = re.compile(
     r"Task failed while writing rows to (?P<place>.+?)(?:/\.(?:spark-staging-|unfinished/)\S*)?\. SQLSTATE"
 )
@@ -296,8 +297,8 @@ def stopped_at_end(session: SparkSession, scratch: Path) -> Iterator[None]:
         status = _status_of(process, error)
         if status is not None and not isinstance(error, PurgatoryError):
             raise SparkEnded(f"Spark's Java process has ended: {_reason(status)}") from error
-        if isinstance(error, Py4JError) and _NO_SPACE in str(error):
-            raise SparkEnded(f"Spark cannot write {_unwritable(str(error), scratch)}: {_NO_SPACE}") from error
+        if isinstance(error, Py4JError) and NO_SPACE in str(error):
+            raise SparkEnded(f"Spark cannot write {_unwritable(str(error), scratch)}: {NO_SPACE}") from error
         raise
     finally:
         ended = process is not None and process.poll() is not None
@@ -314,10 +315,10 @@ def stopped_at_end(session: SparkSession, scratch: Path) -> Iterator[None]:
 
 def _unwritable(error: str, scratch: Path) -> str:
     """Return what Spark cannot write, and where, according to an error about a full disk."""
-    results = _RESULTS.search(error)
-    if results is None or _NO_SPACE_FOR_RESULTS not in error:
+    if _NO_SPACE_FOR_RESULTS not in error:
         return f"its temporary files to {scratch}"
-    return f"the results to {results['place']}"
+    results = _RESULTS.search(error)  # absent if the disk was full only at the end, when Spark commits the results
+    return "the results" if results is None else f"the results to {results['place']}"
 
 
 def _stop(session: SparkSession, ended: bool, interrupted: bool) -> None:

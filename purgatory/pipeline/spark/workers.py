@@ -77,7 +77,7 @@ def package_file(folder: Path) -> Path | None:
     return file
 
 
-def missing_in_workers(error: Exception) -> str | None:
+def missing_in_workers(error: BaseException) -> str | None:
     """Return a line that names the module that the workers lack, or None if Spark's error has another cause."""
     match = _NO_MODULE.search(str(error)) if isinstance(error, PySparkException) else None
     if match is None:

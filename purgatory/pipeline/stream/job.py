@@ -4,13 +4,14 @@ import importlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, IllegalArgumentException, StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +20,7 @@ from purgatory.errors import PurgatoryError
 from purgatory.pipeline.locations import Location, local_path, location_for_spark, location_to_read
 from purgatory.pipeline.output.directory import BadOutput, check_apart
 from purgatory.pipeline.spark.directories import directory_at
+from purgatory.pipeline.spark.reason import reason_of
 from purgatory.pipeline.spark.session import is_connect, silence_state_server
 from purgatory.pipeline.spark.workers import ship_package
 
@@ -254,6 +256,8 @@ def number_of_shards(settings: Settings, spark: SparkSession | None = None) -> i
         raise ValueError(
             f"checkpoint must be one that was started with shards, got {checkpoint}: use an empty directory"
         )
+    if not stored.strip().isdecimal():
+        raise ValueError(f"checkpoint must be complete, got {checkpoint}, whose file {_SHARDS_FILE} has no number")
     started_with = int(stored)
     if requested not in (None, started_with):
         raise ValueError(
@@ -267,8 +271,9 @@ def load_conditions(modules: Iterable[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"the module {module!r} with conditions cannot be imported: {error}") from error
+        except (Exception, SystemExit) as error:
+            reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            raise ValueError(f"the module {module!r} with conditions cannot be imported: {reason}") from error
 
 
 def run(spark: SparkSession, settings: Settings, report: Callable[[BatchProgress], None]) -> int:
@@ -321,7 +326,7 @@ class _QueryRun:
         try:
             rows = parse_rows(read_stream(self.spark, settings), settings.max_ahead)
         except (AnalysisException, IllegalArgumentException) as error:  # the latter for options of Kafka
-            raise StreamFailed(f"the source cannot be read: {_first_line(error)}") from error
+            raise StreamFailed(f"the source cannot be read: {reason_of(error)}") from error
         assert settings.shards is not None
         writer = (
             process_stream(rows, settings.delay, settings.modules, settings.shards)
@@ -332,7 +337,8 @@ class _QueryRun:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{int(settings.trigger * 1000)} milliseconds")
-        query = self.query = writer.start()
+        with _reading(settings.checkpoint):
+            query = self.query = writer.start()
         try:
             while query.isActive:
                 time.sleep(_POLL_S)
@@ -341,7 +347,7 @@ class _QueryRun:
             self._report_progress()
         except StreamingQueryException as error:
             self._report_progress()
-            raise StreamFailed(reading_error(error) or self.failure or _first_line(error)) from error
+            raise StreamFailed(reading_error(error) or self.failure or reason_of(error)) from error
         finally:
             query.stop()
         return self.dropped
@@ -358,7 +364,7 @@ class _QueryRun:
             self.failure = str(error)
             raise
         except Exception as error:  # Spark would show its traceback, line by line
-            self.failure = f"batch {batch_id} for {self.sink} failed: {_reason(error)}"
+            self.failure = f"batch {batch_id} failed: {reason_of(error)}"
             raise
 
     def _report_progress(self) -> None:
@@ -396,9 +402,19 @@ def _live_at_start(spark: SparkSession, checkpoint: Location) -> int:
     """Return the number of operations that wait in the checkpoint from which the run continues."""
     if not any(name.isdecimal() for name in directory_at(checkpoint, spark).names("commits")):
         return 0
-    state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(location_for_spark(checkpoint))
-    row = state.agg(F.sum("value.live")).first()
+    with _reading(checkpoint):
+        state = spark.read.format("statestore").option("stateVarName", STATE_NAME).load(location_for_spark(checkpoint))
+        row = state.agg(F.sum("value.live")).first()
     return 0 if row is None or row[0] is None else int(row[0])
+
+
+@contextmanager
+def _reading(checkpoint: Location) -> Iterator[None]:
+    """Raise StreamFailed instead of Spark's error, which has many lines."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise StreamFailed(f"the stream cannot start from the checkpoint {checkpoint}: {reason_of(error)}") from error
 
 
 def _dropped(progress: Mapping[str, Any]) -> int:
@@ -410,14 +426,3 @@ def _lag(times: Mapping[str, str]) -> float | None:
         return None
     newest, watermark = (datetime.fromisoformat(times[name]) for name in ("max", "watermark"))
     return None if watermark.timestamp() == 0 else (newest - watermark).total_seconds()
-
-
-def _reason(error: Exception) -> str:
-    """Return the last cause of an error in Java, which py4j shows with all of its causes, or the first line."""
-    causes = re.findall(r"^(?:Caused by)?: (.*)", str(error), re.MULTILINE) if isinstance(error, Py4JError) else []
-    return causes[-1] if causes else _first_line(error)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -1,5 +1,6 @@
 """The commands, as they are typed."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ pytest.importorskip("rich")
 
 from purgatory.pipeline.__main__ import main
 from purgatory.pipeline.output.directory import BadOutput
-from purgatory.pipeline.stream.job import Settings, check_places, number_of_shards
+from purgatory.pipeline.stream.job import Settings, check_places, load_conditions, number_of_shards
 from purgatory.pipeline.stream.sinks import read_records
 from purgatory.pipeline.stream.traces import trace, write_trace
 from tests.pipeline.stream.engines import ends_of_records, in_one_go
@@ -152,3 +153,28 @@ def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
     mark_as_begun(tmp_path / "old", None)
     assert main(command(tmp_path, checkpoint=str(tmp_path / "old"))) == 1
     assert "checkpoint must be one that was started with shards" in capsys.readouterr().err
+    mark_as_begun(tmp_path / "damaged", "")
+    assert main(command(tmp_path, checkpoint=str(tmp_path / "damaged"))) == 1
+    assert f"got {tmp_path / 'damaged'}, whose file shards has no number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import no_such_module_anywhere", "No module named 'no_such_module_anywhere'"),
+        ("=", "SyntaxError: invalid syntax (wrong_conditions.py, line 1)"),
+        ("raise KeyError('place')", "KeyError: 'place'"),
+        ("raise SystemExit('no')", "SystemExit: no"),
+    ],
+)
+def test_a_module_of_conditions_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    (tmp_path / "wrong_conditions.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wrong_conditions", raising=False)
+    with pytest.raises(
+        ValueError, match=r"^the module 'wrong_conditions' with conditions cannot be imported: "
+    ) as caught:
+        load_conditions(["wrong_conditions"])
+    assert str(caught.value).endswith(f": {reason}")

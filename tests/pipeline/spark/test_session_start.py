@@ -133,9 +133,10 @@ def test_a_path_with_brackets_causes_no_warning() -> None:
         ("to file:/full disk/lake/.unfinished/000000000-0a1b", "org.apache.hadoop.fs.FSError: ", "the results to {}"),
         ("to file:/full disk/lake", "org.apache.hadoop.fs.FSError: ", "the results to {}"),
         ("to file:/full disk/lake", "", "its temporary files to /scratch"),
-        (None, "org.apache.hadoop.fs.FSError: ", "its temporary files to /scratch"),
+        (None, "org.apache.hadoop.fs.FSError: ", "the results"),
+        (None, "", "its temporary files to /scratch"),
     ],
-    ids=["a load", "a batch", "other results", "sorting before the write", "no results"],
+    ids=["a load", "a batch", "other results", "sorting before the write", "the end of a write", "no results"],
 )
 def test_a_full_disk_is_that_of_the_results_or_of_temporary_files(failed: str | None, cause: str, said: str) -> None:
     """Spark's temporary files may have a disk of their own, so the error names the place that is full."""

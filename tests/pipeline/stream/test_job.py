@@ -323,7 +323,28 @@ def test_a_batch_that_cannot_be_written_names_the_cause(spark: Any, tmp_path: Pa
     late_files(tmp_path / "rows")
     with pytest.raises(StreamFailed) as caught:
         run(spark, settings(tmp_path, file_format="json"), print)
-    assert re.fullmatch(rf"batch 0 for {tmp_path}/out failed: \S+: .* not a directory: file:\S+", str(caught.value))
+    assert re.fullmatch(r"batch 0 failed: \S+: .* not a directory: file:\S+", str(caught.value))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("folder", "pattern"), [("state", "*.changelog"), (".", "metadata")])
+def test_a_checkpoint_that_is_not_complete_is_named(spark: Any, tmp_path: Path, folder: str, pattern: str) -> None:
+    """For example, one that was copied while a job wrote to it: one line with the cause."""
+    late_files(tmp_path / "rows")
+    plan = settings(tmp_path, file_format="json")
+    run(spark, plan, print)
+    damaged = [*(tmp_path / "checkpoint" / folder).rglob(pattern)]
+    assert damaged
+    for file in damaged:
+        if folder == "state":
+            file.unlink()
+        else:
+            file.write_text("nothing")
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(StreamFailed) as caught:
+        run(spark, plan, print)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"the stream cannot start from the checkpoint {plan.checkpoint}: ")
 
 
 @pytest.mark.slow
