@@ -85,6 +85,7 @@ _FAILED_READS: Final = (
     re.compile(r"Encountered error while reading file (?P<file>\S+?|.+?\.parquet)\.\s"),
     re.compile(r"(?P<file>(?:[A-Za-z][A-Za-z0-9+.-]+:)?/[^\s'\"]*?\.parquet)"),
 )
+_UNREAD: Final = re.compile(r"CANNOT_READ_FILE (?P<file>[^\s{]+): (?P<reason>.*)")  # likewise
 _SCHEME: Final = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:(?://[^/]*)?")
 _THREADS: Final = 8
 
@@ -272,6 +273,7 @@ def _work_on(opened: OpenJournal, work: Callable[[OpenJournal], T], skip_corrupt
     try:
         return _result(work, opened), opened
     except (PySparkException, Py4JJavaError, OSError) as error:  # OSError: read_batches in this process
+        _raise_unread(error)
         file = corrupt_file(error)
         if file is None:
             raise
@@ -312,6 +314,13 @@ def _removed_file(error: BaseException, files: Iterable[str] | None) -> str | No
     if files is None or (named is None and "PATH_NOT_FOUND" not in text and not isinstance(error, FileNotFoundError)):
         return None
     return next((file for file in files if not os.path.exists(file)), None)
+
+
+def _raise_unread(error: Exception) -> None:
+    """Raise JournalError if a worker could not read a file, but not because of the file."""
+    match = _UNREAD.search(str(error))
+    if match is not None:
+        raise JournalError(f"{unquote(match['file'])} cannot be read: {match['reason'].strip()}") from error
 
 
 def corrupt_file(error: BaseException) -> str | None:

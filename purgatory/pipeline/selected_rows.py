@@ -109,7 +109,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns that the file has, from the row groups that ``groups`` selects; texts are dictionaries.
 
-    Raises OSError with a text in which the driver finds the file, if its rows cannot be read.
+    Raises OSError with a text in which the driver finds the file if its rows cannot be read, and the reason if the file
+    is not to blame: for example, if the worker lacks memory.
     """
     try:
         metadata = pq.read_metadata(name)
@@ -123,9 +124,17 @@ def read_batches(
             present = [column for column in columns if column in file.schema_arrow.names]
             batches = file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
             yield from checked_batches(batches, sum(metadata.row_group(number).num_rows for number in selected))
-    except READ_ERRORS as error:
-        # The driver looks for this text; see corrupt_file.
-        raise OSError(f"FAILED_READ_FILE {quote(name)}: {str(error).splitlines()[0]}") from error
+    except (*READ_ERRORS, MemoryError) as error:
+        # The driver looks for these texts; see corrupt_file and unread_file.
+        text = "CANNOT_READ_FILE" if _is_of_system(error) else "FAILED_READ_FILE"
+        raise OSError(f"{text} {quote(name)}: {(str(error).splitlines() or ['not enough memory'])[0]}") from error
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Return whether the system could not read the file, or had no memory; pyarrow's OSErrors have no number."""
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return error.errno is not None
+    return isinstance(error, MemoryError)  # pyarrow's ArrowMemoryError, too
 
 
 def row_groups(metadata: pq.FileMetaData, selection: Selection) -> list[int]:

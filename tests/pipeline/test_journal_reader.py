@@ -870,3 +870,33 @@ def test_the_directory_of_a_loaded_table_is_named_as_a_table(tmp_path: pathlib.P
     named = re.escape(f"is a table that a load has written: as a journal, it is table:parquet.`{tmp_path}/lake``s`")
     with pytest.raises(JournalError, match=named):
         check_files(str(table.parent))
+
+
+@pytest.mark.parametrize("skip_corrupt", [False, True])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (pa.ArrowMemoryError("malloc of size 64 failed\n"), "malloc of size 64 failed"),
+        (MemoryError(), "not enough memory"),
+        (OSError(11, "Failed to launch worker thread"), "[Errno 11] Failed to launch worker thread"),
+        (PermissionError(13, "Permission denied"), "[Errno 13] Permission denied"),
+    ],
+)
+def test_a_file_is_not_corrupt_because_a_worker_lacks_memory(
+    small: pathlib.Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, skip_corrupt: bool
+) -> None:
+    """Nor because the system refuses to read it: nothing is skipped, and the line says why."""
+    file = sorted(small.glob("*.parquet"))[2]
+
+    def work(opened: OpenJournal) -> int:
+        with monkeypatch.context() as patch:
+            patch.setattr("purgatory.pipeline.selected_rows.pq.ParquetFile", fail)
+            _as_a_task(str(file))
+        return 0
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    with pytest.raises(JournalError) as caught:
+        read_journal(NO_SPARK, str(small), work, skip_corrupt=skip_corrupt)
+    assert str(caught.value) == f"{file} cannot be read: {reason}"

@@ -127,9 +127,7 @@ class Engine:
         if self.process is not None:
             children = self._processes()[1:]
             self.process.kill()
-            for pid in children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _send(signal.SIGKILL, children)
             self.process.wait()
             self.process = None
             while any(map(_lives, children)):
@@ -138,15 +136,13 @@ class Engine:
     def stop(self) -> None:
         """Send SIGSTOP, and wait until it has stopped every thread: the server answers nothing, and closes nothing."""
         pids = self._processes()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _send(signal.SIGSTOP, pids)
         while not all(_stopped(pid) for pid in pids):
             time.sleep(0.001)
 
     def go_on(self) -> None:
         """Send SIGCONT."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGCONT)
+        _send(signal.SIGCONT, self._processes())
 
     def _processes(self) -> list[int]:
         """Return the server and its children; Postgres has one child for each connection."""
@@ -344,6 +340,13 @@ class UnixDirectory(Engine):
 
 SERVERS: dict[str, type[Engine]] = {engine.name: engine for engine in (PostgresServer, RedisServer, NatsServer)}
 ENGINES: dict[str, type[Engine]] = {**SERVERS, UnixDirectory.name: UnixDirectory}
+
+
+def _send(number: signal.Signals, pids: list[int]) -> None:
+    """Send a signal to those of the processes that have not ended, as a child of Postgres does with its connection."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _stopped(pid: int) -> bool:

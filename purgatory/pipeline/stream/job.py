@@ -272,7 +272,9 @@ def load_conditions(modules: Iterable[str]) -> None:
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
-            reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+            reason = str(error).partition("\n")[0]
+            if not isinstance(error, ImportError):
+                reason = f"{type(error).__name__}: {reason}"
             raise ValueError(f"the module {module!r} with conditions cannot be imported: {reason}") from error
 
 

@@ -164,6 +164,7 @@ def test_a_checkpoint_goes_on_with_the_shards_that_it_was_begun_with(
         ("import no_such_module_anywhere", "No module named 'no_such_module_anywhere'"),
         ("=", "SyntaxError: invalid syntax (wrong_conditions.py, line 1)"),
         ("raise KeyError('place')", "KeyError: 'place'"),
+        (r"raise ValueError('a\nb')", "ValueError: a"),
         ("raise SystemExit('no')", "SystemExit: no"),
     ],
 )
