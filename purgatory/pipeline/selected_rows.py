@@ -125,7 +125,7 @@ def read_batches(
             batches = file.iter_batches(_BATCH_ROWS, row_groups=selected, columns=present, use_threads=False)
             yield from checked_batches(batches, sum(metadata.row_group(number).num_rows for number in selected))
     except (*READ_ERRORS, MemoryError) as error:
-        # The driver looks for these texts; see corrupt_file and unread_file.
+        # The driver looks for these texts; see corrupt_file, and _UNREAD beside it.
         text = "CANNOT_READ_FILE" if _is_of_system(error) else "FAILED_READ_FILE"
         raise OSError(f"{text} {quote(name)}: {(str(error).splitlines() or ['not enough memory'])[0]}") from error
 

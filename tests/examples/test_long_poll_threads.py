@@ -6,11 +6,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from examples import long_poll_threads
 from examples.long_poll_threads import make_app
+from examples.orders import __main__ as orders
 from tests.asgi.tools import Call
 from tests.helpers import turns_until
 
@@ -82,3 +85,15 @@ def test_an_address_in_use_is_an_error_in_one_line() -> None:
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (1, f"cannot listen on 127.0.0.1:{port}: Address already in use\n")
+
+
+@pytest.mark.parametrize("example", [long_poll_threads, orders])
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_does_not_exist_is_refused(
+    example: Any, port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In words, as by the other examples."""
+    monkeypatch.setattr(sys, "argv", ["example", "--port", port])
+    with pytest.raises(SystemExit):
+        example.main()
+    assert f"--port must be from 0 to 65535, got {port}" in capsys.readouterr().err
