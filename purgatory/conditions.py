@@ -39,7 +39,7 @@ from .core.operation.delayed_operation import DelayedOperation
 from .core.purgatory import BasePurgatory
 from .core.watch.cursor import NO_ID, WatchCursor
 from .core.watch.watch import WatchList
-from .texts import names_of, safe_repr
+from .texts import error_text, names_of, safe_repr, safe_str
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
 
@@ -282,8 +282,12 @@ def _called(name: str, arguments: list[Any]) -> Condition:
         raise ValueError(f"a condition must be one of {known}, got {name!r}")
     try:
         made = factory(*arguments)
+    except (ValueError, RecursionError, MemoryError):
+        raise
     except TypeError as error:
-        raise ValueError(f"{name} does not take such arguments: {error}") from error
+        raise ValueError(f"{name} does not take such arguments: {safe_str(error)}") from error
+    except Exception as error:
+        raise ValueError(f"{name} does not take such arguments: {error_text(error)}") from error
     if not isinstance(made, Condition):
         raise ValueError(f"the factory of {name!r} must return a Condition, got {safe_repr(made)}")
     return made

@@ -17,7 +17,6 @@ Neither the order in which rows *arrive* nor the time at which they are added ha
 group are divided into portions by time, the operations end in the same way.
 """
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
@@ -30,8 +29,9 @@ from purgatory.core.operation.operation import FOREVER_MS, Operation, set_deadli
 from purgatory.core.purgatory import BasePurgatory
 from purgatory.core.timer.base_timer import BaseTimer
 from purgatory.core.timer.task import NOT_QUEUED
-from purgatory.events import Event
+from purgatory.events import Event, Outcome
 from purgatory.testing import ManualClock
+from purgatory.texts import error_text, safe_repr
 
 from .input_rows import BadRow, Row, parse_json_row
 
@@ -132,6 +132,13 @@ class _Ends(EndObserver):
         self.ended_operations.append((group.name, record))
         self.numbers.append(event.op_id)
 
+    def refused(self, group: "_GroupState", row: Row, error: Exception) -> None:
+        """Record the end of an operation that could not park."""
+        times = (row.ts_ms, row.ts_ms, row.deadline_ms)
+        record = OperationRecord(row.op_id, Outcome.FAILED.value, *times, _error_text(error))
+        self.ended_operations.append((group.name, record))
+        self.numbers.append(0)  # nothing is sorted by it, because no operation parks while deadlines expire
+
     def sort_from(self, first: int) -> None:
         """Sort the ends that share one millisecond, from index ``first`` on, into the order of parking.
 
@@ -148,7 +155,7 @@ class _Ends(EndObserver):
 def _error_text(error: BaseException | None) -> str | None:
     if error is None:
         return None
-    return str(error) if isinstance(error, _FailedByRow) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, _FailedByRow) else error_text(error)
 
 
 class _NoErrorReports(Hooks):
@@ -267,11 +274,16 @@ class Groups:
     # Inside
 
     def _park(self, operation: _Operation) -> None:
-        purgatory = self._purgatory
+        """Park the operation.  Raises an error if the purgatory refuses it, for example, because of its threshold."""
+        purgatory, live = self._purgatory, operation.group.live
         assert purgatory is not None
-        operation.group.live[operation.id] = operation
-        with contextlib.suppress(Exception):  # if the condition raised, the operation's outcome records the reason
+        live[operation.id] = operation
+        try:
             purgatory.try_complete_else_watch(operation, operation.wanted)
+        except Exception:
+            if live.pop(operation.id, None) is not None:
+                raise
+            # Otherwise, its condition raised the error, and its outcome contains it.
 
     def _take_due_rows(self, until_ms: int) -> list[tuple[Row, str, _GroupState]]:
         """Remove and return the rows that are due, in order.  Invalid rows become dead letters."""
@@ -330,9 +342,11 @@ class Groups:
             if row.op_id in live:
                 self.dead_letters.append((group.name, DeadLetter(text, f"operation {row.op_id!r} is already waiting")))
                 return
-            operation = _Operation(group, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms)
             self.parked += 1
-            self._park(operation)
+            try:
+                self._park(_Operation(group, row.op_id, row.condition, row.keys, row.ts_ms, row.deadline_ms))
+            except Exception as error:
+                self._observer.refused(group, row, error)
 
 
 class Group:
@@ -398,7 +412,11 @@ def pending_of(waiting: "Iterable[_Operation]") -> list[OperationRecord]:
     return [OperationRecord(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 
-_encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"the state of a condition must consist of JSON values, got {safe_repr(value)}")
+
+
+_encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_refuse).encode
 
 
 def _stored(operation: _Operation) -> list[Any]:

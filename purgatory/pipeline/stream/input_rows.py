@@ -29,10 +29,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from purgatory.conditions import parse
+from purgatory.texts import safe_str, shortened
 
 __all__ = ["KINDS", "LAST_MS", "BadRow", "Row", "parse_json_row", "parse_row"]
 
 KINDS = ("park", "extend", "signal", "cancel", "fail", "heartbeat")
+_LONGEST_REASON = 1000  # of a condition that is invalid; the message may be that of a registered condition
 LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last year that most engines support
 
 
@@ -113,7 +115,7 @@ def _read_park(row: Row, fields: Mapping[str, Any]) -> None:
     try:
         parse(row.condition)
     except ValueError as error:
-        raise BadRow(f"condition: {error}") from None
+        raise BadRow(f"condition: {shortened(safe_str(error), _LONGEST_REASON)}") from None
     _read_deadline(row, fields)
     row.order += (row.op_id, row.keys, row.condition, -1 if row.deadline_ms is None else row.deadline_ms)
 

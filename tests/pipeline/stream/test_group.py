@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -284,6 +285,110 @@ def test_a_condition_that_raises_fails_its_operation_alone() -> None:
     group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
     ends = {end.op_id: (end.outcome, end.error) for end in group.advance(9)}
     assert ends == {"bad": ("failed", "RuntimeError: no idea"), "good": ("completed", None)}
+
+
+class _Begin(conditions.Count):
+    def begin(self, keys: tuple[Any, ...]) -> Any:
+        raise LookupError("three keys at least")
+
+
+class _Threshold(conditions.Count):
+    def threshold(self) -> float | None:
+        raise RuntimeError("no idea")
+
+
+class _Decimal(conditions.Count):
+    def threshold(self) -> float | None:
+        return Decimal(self.n)  # type: ignore[return-value]
+
+
+class _Holds(conditions.Count):
+    def holds(self, state: Any) -> bool:
+        raise ValueError("\ud800")
+
+
+class _Unprintable(conditions.Count):
+    def holds(self, state: Any) -> bool:
+        class Silent(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        raise Silent
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (_Begin, "LookupError: three keys at least"),
+        (_Threshold, "RuntimeError: no idea"),
+        (_Decimal, "TypeError: the threshold for key ('g', 'k') must be an int or a float, got Decimal('1')"),
+        (_Holds, "ValueError: \\ud800"),
+        (_Unprintable, "Silent: <Silent whose str raised RuntimeError>"),
+    ],
+)
+def test_an_operation_whose_condition_raises_as_it_parks_fails_alone(kind: Any, error: str) -> None:
+    """It ends at the time of its row, and neither its name nor its key is kept."""
+    name = f"faulty{kind.__name__.lower()}"
+    conditions.register(name, kind)
+    group = Group("g")
+    rows = [
+        park(1, "good", timeout_ms=90),
+        park(2, "bad", condition=f"{name}(1)", timeout_ms=50),
+        park(3, "bad", timeout_ms=2),
+        park(4, "other", timeout_ms=90),
+        sign(7),
+    ]
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
+    assert group.advance(2) == [OperationRecord("bad", "failed", 2, 2, 52, error)]
+    assert (group.parked, group.live) == (2, 1)
+    assert [(end.op_id, end.outcome, end.finished_ms) for end in group.advance(9)] == [
+        ("bad", "expired", 5), ("good", "completed", 7), ("other", "completed", 7),
+    ]  # fmt: skip
+    assert (group.parked, group.live, group.state(), group.dead_letters) == (4, 0, ("", ""), [])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (KeyError(7), "KeyError: 7"),
+        (ValueError("n must be odd"), "n must be odd"),
+        (ValueError("\ud800"), "\\ud800"),
+    ],
+)
+def test_a_row_whose_condition_cannot_be_made_is_a_dead_letter(error: Exception, said: str) -> None:
+    """Whatever its factory raises."""
+
+    def factory(n: int) -> conditions.Condition:
+        raise error
+
+    name = f"not_made_{type(error).__name__}_{len(str(error))}"
+    conditions.register(name, factory)
+    group = Group("g")
+    rows = [park(1, "bad", condition=f"{name}(0)"), park(2, "good"), sign(3)]
+    group.add(encode_line(row["ts_ms"], json.dumps(row)) for row in rows)
+    assert [(end.op_id, end.outcome) for end in group.advance(9)] == [("good", "completed")]
+    (dead,) = group.dead_letters
+    assert dead.reason.startswith("condition: ")
+    assert dead.reason.endswith(said)
+
+
+def test_a_state_that_is_not_json_is_named() -> None:
+    """A condition that keeps a set, for example, and does not convert it."""
+
+    class Keys(conditions.Count):
+        def begin(self, keys: tuple[Any, ...]) -> Any:
+            return set(keys)
+
+        def holds(self, state: Any) -> bool:
+            return not state
+
+    conditions.register("keys_in_a_set", Keys)
+    group = Group("g")
+    group.add([encode_line(1, json.dumps(park(1, condition="keys_in_a_set(1)")))])
+    with pytest.raises(TypeError, match=r"the state of a condition must consist of JSON values, got \{'k'\}"):
+        group.advance(5)
+        group.state()
 
 
 def test_long_waits_are_exact_to_the_millisecond() -> None:
