@@ -22,7 +22,7 @@ from purgatory.journal.schema import COLUMNS
 from .journal_reader import SPARK_SCHEMA, OpenJournal, first_reason, read_journal
 from .locations import TABLE, TABLE_MARK, Location, is_uri, location_for_spark, location_to_read
 from .output.directory import BadOutput, check_apart, reason_of
-from .selection import EVERYTHING, Selection
+from .selection import EVERYTHING, Selection, utc_text
 from .spark.directories import directory_at
 from .spark.session import changed_settings, is_connect, is_temporary
 
@@ -236,7 +236,7 @@ def check_whole_days(selection: Selection) -> None:
     for name, ms in (("since", selection.since_ms), ("until", selection.until_ms)):
         if ms is not None and ms % _DAY_MS:
             raise ValueError(
-                f"{name} must be a date, because each date of the table is replaced as a whole, got {ms} ms"
+                f"{name} must be a date, because each date of the table is replaced as a whole, got {utc_text(ms)}"
             )
     for column, names in selection.names:
         raise ValueError(f"a load must include all operations of a date, got {column} {names[0]!r}")

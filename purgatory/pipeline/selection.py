@@ -16,7 +16,7 @@ from typing import Final
 
 from purgatory.pipeline.stream.input_rows import LAST_MS
 
-__all__ = ["EVERYTHING", "Selection", "parse_time"]
+__all__ = ["EVERYTHING", "Selection", "parse_time", "utc_text"]
 
 _LEAST_DIGITS: Final = 12  # a number with fewer digits is probably in seconds, or a date without hyphens
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +38,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.since_ms is not None and self.until_ms is not None and self.until_ms <= self.since_ms:
-            raise ValueError(f"until must be after since, {_utc(self.since_ms)}, got {_utc(self.until_ms)}")
+            raise ValueError(f"until must be after since, {utc_text(self.since_ms)}, got {utc_text(self.until_ms)}")
 
     @classmethod
     def parse(
@@ -78,7 +78,9 @@ class Selection:
     def __str__(self) -> str:
         """Describe the selection, for example: parked since 2026-11-22 10:00:00 UTC, purgatory fetch."""
         times = [
-            f"{word} {_utc(ms)}" for word, ms in (("since", self.since_ms), ("until", self.until_ms)) if ms is not None
+            f"{word} {utc_text(ms)}"
+            for word, ms in (("since", self.since_ms), ("until", self.until_ms))
+            if ms is not None
         ]
         parts = [f"parked {' '.join(times)}"] if times else []
         parts += [f"{column} {' or '.join(names)}" for column, names in self.names]
@@ -124,7 +126,8 @@ def _distinct(names: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
 
 
-def _utc(ms: int) -> str:
+def utc_text(ms: int) -> str:
+    """Return the time as text, such as ``2026-11-22 10:00:00 UTC``."""
     try:
         at = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):  # beyond the year 9999

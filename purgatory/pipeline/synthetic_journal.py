@@ -39,11 +39,11 @@ def generate(path: Path, recipe: Recipe) -> dict[str, Any]:
     """Write the journal, and return the known answers.  Raises JournalError if the journal cannot be written to
     ``path``.
 
-    The same recipe gives the same rows.  Raises ValueError if the directory already contains a journal.
+    The same recipe gives the same rows.  Raises ValueError if the directory already contains Parquet files.
     """
     prepare(path)
     if data_files(path):
-        raise ValueError(f"journal must be a directory without a journal, got {path}, which already contains one")
+        raise ValueError(f"journal must be a directory without a journal, got {path}, which contains Parquet files")
     weights = np.arange(1, recipe.keys + 1, dtype=np.float64) ** -recipe.skew
     ladder = np.cumsum(weights / weights.sum())
     closing_ms = _EPOCH_MS + round(recipe.rows / recipe.rate * 1000)

@@ -196,8 +196,11 @@ def check_checkpoint(checkpoint: Location) -> None:
 def check_places(settings: Settings) -> None:
     """Raise BadOutput if the output, the checkpoint, or the source lies within another one of these.
 
-    Spark would not find the partitions of the output if its directory also contained other folders.
+    Spark would not find the partitions of the output if its directory also contained other folders.  Raises ValueError
+    if the output is a directory and there are options for Kafka's sink.
     """
+    if settings.out != "kafka" and settings.sink_options:
+        raise ValueError(f"out must be kafka if there are options for its sink, got {settings.out}")
     places = {"out": settings.out, "checkpoint": settings.checkpoint, "source": settings.source}
     directories = {name: place for name, place in places.items() if place != "kafka"}
     for name, others in (("out", ("source", "checkpoint")), ("checkpoint", ("source",))):

@@ -109,7 +109,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
         ),
         (["replay", journal, "--wheel-size", "1"], "wheel_size must be at least 2"),
         (["replay", journal, "--sample", "0"], "sample must be a share"),
-        (["synthesize", journal, "--rows", "5"], "which already contains one"),
+        (["synthesize", journal, "--rows", "5"], "which contains Parquet files"),
         (["synthesize", str(file), "--rows", "5"], "must be a directory, got a file"),
     ):
         assert main(arguments) == 1

@@ -91,6 +91,13 @@ def test_a_checkpoint_that_spark_cannot_read_again_is_refused(
         assert "error: checkpoint must be a path without " in capsys.readouterr().err
 
 
+def test_options_of_a_sink_that_has_none_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are those of Kafka's sink, so somebody believes that the outcomes are in a topic."""
+    assert main(command(tmp_path, sink_option="topic=outcomes")) == 1
+    assert f"error: out must be kafka if there are options for its sink, got {tmp_path}" in capsys.readouterr().err
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_backfill_reads_a_directory_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A topic is no source of it, which is an error before Spark starts."""
     assert main(command(tmp_path, "backfill", source="kafka")) == 1

@@ -386,8 +386,8 @@ def test_a_state_that_is_not_json_is_named() -> None:
     conditions.register("keys_in_a_set", Keys)
     group = Group("g")
     group.add([encode_line(1, json.dumps(park(1, condition="keys_in_a_set(1)")))])
+    assert group.advance(5) == []
     with pytest.raises(TypeError, match=r"the state of a condition must consist of JSON values, got \{'k'\}"):
-        group.advance(5)
         group.state()
 
 
