@@ -362,6 +362,39 @@ def test_a_factory_that_makes_no_condition_is_named() -> None:
         parse("makes_a_number")
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TypeError("n must be odd"), "with_a_fault does not take such arguments: n must be odd"),
+        (
+            ZeroDivisionError("division by zero"),
+            "with_a_fault does not take such arguments: ZeroDivisionError: division ",
+        ),
+        (KeyError(7), "with_a_fault does not take such arguments: KeyError: 7"),
+        (ValueError("n must be odd"), "n must be odd"),
+        (RecursionError(), "a condition must be a name or a name(argument)"),
+    ],
+)
+def test_an_error_of_a_factory_is_a_wrong_declaration(error: Exception, said: str) -> None:
+    """Whatever a registered factory raises, ``parse`` raises ValueError."""
+    _raised.error = error
+    register("with_a_fault", _raised)
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        parse("with_a_fault(0)")
+
+
+class _Raised:
+    """A factory that raises an error."""
+
+    error = Exception()
+
+    def __call__(self, n: float) -> Condition:
+        raise self.error
+
+
+_raised = _Raised()
+
+
 def test_an_operation_needs_keys() -> None:
     """Empty keys and a plain key are refused, and the error states what is expected."""
     with pytest.raises(ValueError, match="keys must contain at least one key"):
