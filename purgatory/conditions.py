@@ -39,7 +39,7 @@ from .core.operation.delayed_operation import DelayedOperation
 from .core.purgatory import BasePurgatory
 from .core.watch.cursor import NO_ID, WatchCursor
 from .core.watch.watch import WatchList
-from .texts import error_text, names_of, safe_repr, safe_str
+from .texts import error_text, names_of, safe_repr
 
 __all__ = ["AllKeys", "AtLeast", "Condition", "ConditionalOperation", "Count", "parse", "register", "signal"]
 
@@ -282,10 +282,8 @@ def _called(name: str, arguments: list[Any]) -> Condition:
         raise ValueError(f"a condition must be one of {known}, got {name!r}")
     try:
         made = factory(*arguments)
-    except (ValueError, RecursionError, MemoryError):
+    except ValueError:
         raise
-    except TypeError as error:
-        raise ValueError(f"{name} does not take such arguments: {safe_str(error)}") from error
     except Exception as error:
         raise ValueError(f"{name} does not take such arguments: {error_text(error)}") from error
     if not isinstance(made, Condition):

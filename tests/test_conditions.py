@@ -365,34 +365,26 @@ def test_a_factory_that_makes_no_condition_is_named() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (TypeError("n must be odd"), "with_a_fault does not take such arguments: n must be odd"),
+        (TypeError("n must be odd"), "{name} does not take such arguments: TypeError: n must be odd"),
         (
             ZeroDivisionError("division by zero"),
-            "with_a_fault does not take such arguments: ZeroDivisionError: division ",
+            "{name} does not take such arguments: ZeroDivisionError: division by zero",
         ),
-        (KeyError(7), "with_a_fault does not take such arguments: KeyError: 7"),
+        (KeyError(7), "{name} does not take such arguments: KeyError: 7"),
+        (RecursionError(), "{name} does not take such arguments: RecursionError"),
         (ValueError("n must be odd"), "n must be odd"),
-        (RecursionError(), "a condition must be a name or a name(argument)"),
     ],
 )
 def test_an_error_of_a_factory_is_a_wrong_declaration(error: Exception, said: str) -> None:
     """Whatever a registered factory raises, ``parse`` raises ValueError."""
-    _raised.error = error
-    register("with_a_fault", _raised)
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
-        parse("with_a_fault(0)")
 
+    def factory(n: float) -> Condition:
+        raise error
 
-class _Raised:
-    """A factory that raises an error."""
-
-    error = Exception()
-
-    def __call__(self, n: float) -> Condition:
-        raise self.error
-
-
-_raised = _Raised()
+    name = f"raises_{type(error).__name__}"
+    register(name, factory)
+    with pytest.raises(ValueError, match=f"^{re.escape(said.format(name=name))}$"):
+        parse(f"{name}(0)")
 
 
 def test_an_operation_needs_keys() -> None:
