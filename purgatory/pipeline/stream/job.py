@@ -168,12 +168,15 @@ def _has_begun(settings: Settings, spark: SparkSession | None = None) -> bool:
 
 
 def make_sink(settings: Settings, spark: SparkSession | None = None) -> Sink:
-    """Create the sink for the settings.  Raises ValueError if its directory belongs to another run.
+    """Create the sink for the settings.  Raises ValueError if its directory belongs to another run, or if its options
+    are wrong.
 
     ``spark``: the session for URIs.
     """
     if settings.out == "kafka":
         return KafkaSink(settings.sink_options)
+    if settings.sink_options:
+        raise ValueError(f"--sink-option is for the kafka sink: out must be kafka, got {settings.out}")
     out, checkpoint = directory_at(settings.out, spark), directory_at(settings.checkpoint, spark)
     if any(name.startswith("batch=") for name in out.names()) and "offsets" not in checkpoint.names():
         raise ValueError(
@@ -196,11 +199,8 @@ def check_checkpoint(checkpoint: Location) -> None:
 def check_places(settings: Settings) -> None:
     """Raise BadOutput if the output, the checkpoint, or the source lies within another one of these.
 
-    Spark would not find the partitions of the output if its directory also contained other folders.  Raises ValueError
-    if the output is a directory and there are options for Kafka's sink.
+    Spark would not find the partitions of the output if its directory also contained other folders.
     """
-    if settings.out != "kafka" and settings.sink_options:
-        raise ValueError(f"out must be kafka if there are options for its sink, got {settings.out}")
     places = {"out": settings.out, "checkpoint": settings.checkpoint, "source": settings.source}
     directories = {name: place for name, place in places.items() if place != "kafka"}
     for name, others in (("out", ("source", "checkpoint")), ("checkpoint", ("source",))):
