@@ -412,11 +412,11 @@ def pending_of(waiting: "Iterable[_Operation]") -> list[OperationRecord]:
     return [OperationRecord(one.id, one.outcome.value, one._parked_ms, None, one.deadline_ms) for one in waiting]
 
 
-def _refuse(value: Any) -> Any:
+def _not_json(value: Any) -> Any:
     raise TypeError(f"the state of a condition must consist of JSON values, got {safe_repr(value)}")
 
 
-_encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_refuse).encode
+_encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_not_json).encode
 
 
 def _stored(operation: _Operation) -> list[Any]:

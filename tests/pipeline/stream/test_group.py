@@ -373,6 +373,37 @@ def test_a_row_whose_condition_cannot_be_made_is_a_dead_letter(error: Exception,
     assert dead.reason.endswith(said)
 
 
+@pytest.mark.parametrize("method", ["to_json", "from_json"])
+def test_an_error_of_a_method_that_stores_or_restores_loses_no_operation(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reaches the caller; once the method is corrected, the same portion of rows gives every outcome."""
+
+    class Stored(conditions.Count):
+        pass
+
+    name = f"stored_{method}"
+    conditions.register(name, Stored)
+    first = Group("g")
+    first.add(encode_line(ts_ms, json.dumps(park(ts_ms, f"o{ts_ms}", condition=f"{name}(2)"))) for ts_ms in (1, 2))
+    first.add([encode_line(3, json.dumps(sign(3)))])
+    assert first.advance(4) == []
+
+    def faulty(*_: Any) -> Any:
+        raise LookupError("no such state")
+
+    def go_on() -> list[tuple[str, str, int | None]]:
+        again = Group("g", 4, *first.state())
+        again.add([encode_line(5, json.dumps(sign(5)))])
+        return [(end.op_id, end.outcome, end.finished_ms) for end in again.advance(9)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stored, method, faulty)
+        with pytest.raises(LookupError, match="no such state"):
+            go_on()
+    assert go_on() == [("o1", "completed", 5), ("o2", "completed", 5)]
+
+
 def test_a_state_that_is_not_json_is_named() -> None:
     """A condition that keeps a set, for example, and does not convert it."""
 
